@@ -1,0 +1,5 @@
+"""`python -m mathfuse` is the `mathfuse` command."""
+
+from mathfuse.cli import main
+
+raise SystemExit(main())
