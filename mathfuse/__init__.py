@@ -33,7 +33,7 @@ _EXPORTS = {
 }
 _HOME = {name: module for module, names in _EXPORTS.items() for name in names.split()}
 
-__all__ = ["__version__", *_SUBMODULES, *_HOME]  # noqa: PLE0604
+__all__ = ["__version__", *_SUBMODULES, *_HOME]
 
 
 def __getattr__(name: str) -> object:
