@@ -51,7 +51,7 @@ class Artifact:
 
     Raises
     ------
-    TypeError
+    TypeError, ValueError
         If the metadata would not survive JSON.
     """
 
@@ -59,7 +59,7 @@ class Artifact:
     metadata: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if json.loads(json.dumps(self.metadata)) != self.metadata:
+        if json.loads(json.dumps(self.metadata, allow_nan=False)) != self.metadata:
             raise TypeError(f"metadata does not survive JSON: {self.metadata!r}")
 
 
@@ -103,14 +103,12 @@ def decode(content: bytes, key: str) -> Artifact:
         raise ValueError("its checksum differs")
     try:
         header = json.loads(content[_PREFIX.size : payload_at])
-        found, metadata = header["key"], header["metadata"]
+        found, artifact = header["key"], Artifact(content[payload_at:end], {**header["metadata"]})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"its header is malformed ({type(error).__name__})") from None
     if found != key:
         raise ValueError("it holds another key")
-    if not isinstance(metadata, dict):
-        raise ValueError("its metadata is no JSON object")
-    return Artifact(content[payload_at:end], metadata)
+    return artifact
 
 
 class Store:
@@ -228,7 +226,7 @@ class Store:
             self._warn_once("lock", "cache lock %s stays taken; compiling without waiting for it", lock.lock_file)
         except OSError as error:
             self._unusable(error)
-        except (NotImplementedError, RuntimeError) as error:  # no flock here; this thread already holds the lock
+        except RuntimeError as error:  # no flock on this file system, or this thread already holds the lock
             self._warn_once("lock", "cache lock %s cannot be taken; compiling without it: %s", lock.lock_file, error)
         try:
             yield
