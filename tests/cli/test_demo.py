@@ -1,0 +1,137 @@
+"""`mathfuse demo gaussian`"""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from mathfuse import cli
+from mathfuse.cli import demo
+from mathfuse.runtime.errors import ToolchainError, UnsupportedError
+
+NOISE = np.random.default_rng(1).integers(0, 256, (20, 30, 3), np.uint8)
+
+
+def test_the_photograph_is_blurred_checked_timed_and_drawn(tmp_path, capsys):
+    output = tmp_path / "picture.png"
+    assert cli.main(["demo", "gaussian", "--output", str(output)]) == 0
+    shown = capsys.readouterr().out
+    assert "600 × 512 × 3 float32, the photograph in matplotlib" in shown
+    for word in ("fused", "unfused", "difference", f"picture     {output}"):
+        assert word in shown
+    with Image.open(output) as picture:
+        assert picture.format == "PNG"
+        assert picture.width > 2.5 * picture.height
+
+
+def test_the_users_own_file_and_sigma(tmp_path, capsys):
+    Image.fromarray(NOISE[..., 0]).save(tmp_path / "own.tiff")
+    output = tmp_path / "own.png"
+    arguments = ["--sigma", "2.5", "--size", "45", "--output", str(output)]
+    assert cli.main(["demo", "gaussian", str(tmp_path / "own.tiff"), *arguments]) == 0
+    shown = capsys.readouterr().out
+    assert "30 × 45 float32" in shown
+    assert "sigma 2.5 pixels" in shown
+    assert output.exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "channels"),
+    [
+        *((mode, ()) for mode in ("1", "L", "LA", "I;16", "I", "F")),
+        *((mode, (3,)) for mode in ("P", "RGB", "RGBA", "CMYK")),
+    ],
+)
+def test_every_kind_of_image_becomes_float32_between_0_and_1(tmp_path, mode, channels):
+    if mode == "I;16":
+        picture = Image.fromarray(NOISE[..., 0].astype(np.uint16) * 200)
+    else:
+        picture = Image.fromarray(NOISE).convert(mode)
+    path = tmp_path / "image.tiff"
+    picture.save(path)
+    image = demo.load(str(path))
+    assert image.shape == (20, 30, *channels)
+    assert image.dtype == np.float32
+    assert image.min() >= 0
+    assert 0.9 < image.max() <= 1
+
+
+def test_an_image_of_one_value_stays_finite(tmp_path):
+    Image.fromarray(np.full((4, 4), 7.0, np.float32)).save(tmp_path / "flat.tiff")
+    assert np.all(demo.load(str(tmp_path / "flat.tiff")) == 0)
+
+
+def test_a_rotated_photograph_stands_upright(tmp_path):
+    picture = Image.fromarray(NOISE)
+    exif = picture.getexif()
+    exif[0x0112] = 6  # the camera was held upright: turn by 90 degrees
+    picture.save(tmp_path / "phone.jpg", exif=exif)
+    assert demo.load(str(tmp_path / "phone.jpg")).shape == (30, 20, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("missing.png", None, "No such file"),
+        ("text.png", b"hello", "is not an image that Pillow reads"),
+        ("cut.png", b"\x89PNG\r\n\x1a\n\x00\x00", "is not an image that Pillow reads"),
+        ("", None, "directory"),
+    ],
+)
+def test_a_missing_or_unreadable_file_is_one_line(tmp_path, capsys, name, content, message):
+    path = tmp_path / name
+    if content is not None:
+        path.write_bytes(content)
+    assert cli.main(["demo", "gaussian", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_truncated_photograph_is_an_error(tmp_path):
+    whole = tmp_path / "whole.png"
+    Image.fromarray(NOISE).save(whole)
+    (tmp_path / "half.png").write_bytes(whole.read_bytes()[:600])
+    with pytest.raises(UnsupportedError, match=r"half\.png is not an image"):
+        demo.load(str(tmp_path / "half.png"))
+
+
+@pytest.mark.parametrize("module", ["matplotlib.cbook", "PIL"])
+def test_without_matplotlib_the_pip_command_is_told(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ToolchainError, match=r'pip install "mathfuse\[demo\]"'):
+        demo.load(None)
+
+
+@pytest.mark.parametrize("arguments", [["--sigma", "0"], ["--sigma", "inf"], ["--sigma", "x"], ["--size", "0"]])
+def test_bad_numbers(arguments, capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["demo", "gaussian", *arguments])
+    assert "argument --s" in capsys.readouterr().err
+
+
+def test_an_output_that_cannot_be_written(tmp_path, capsys):
+    assert cli.main(["demo", "gaussian", "--size", "16", "--output", str(tmp_path / "no" / "x.png")]) == 2
+    assert "No such file or directory" in capsys.readouterr().err
+
+
+def test_interleaved_runs_every_variant_in_both_orders():
+    order = []
+    medians = demo.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)
+    assert order == ["a", "b", "b", "a", "a", "b"]
+    assert set(medians) == {"a", "b"}
+    assert all(value >= 0 for value in medians.values())
+
+
+def test_the_separate_expression_is_a_gaussian():
+    transfer = demo.half_spectrum_gaussian((8, 6), 1.0, channels=False)
+    assert transfer.shape == (8, 4)
+    assert transfer[0, 0] == 1
+    assert transfer[4, 0] == pytest.approx(np.exp(-2 * np.pi**2 * 0.25))
+    impulse = np.zeros((64, 64))
+    impulse[0, 0] = 1
+    blurred = demo.scipy_filter(impulse, demo.half_spectrum_gaussian((64, 64), 2.0, channels=False), 1)
+    assert blurred[0, 3] / blurred[0, 0] == pytest.approx(np.exp(-(3**2) / (2 * 2.0**2)), rel=1e-6)
