@@ -1,0 +1,70 @@
+"""The epilog language: what users write. Decorators, binding, chains, ready-made callbacks; no compiler in sight."""
+
+from mathfuse.epilogs.callback import Callback, Link
+from mathfuse.epilogs.decorators import epilog, prolog
+from mathfuse.epilogs.helpers import (
+    angular_frequency,
+    clamped_index,
+    radial_frequency,
+    signed_frequency,
+    signed_index,
+    wrapped_index,
+)
+from mathfuse.epilogs.ready_made import (
+    add,
+    band_pass,
+    bias,
+    clamp,
+    conjugate_multiply,
+    gaussian,
+    gelu,
+    gelu_tanh,
+    hamming,
+    hann,
+    leaky_relu,
+    multiply,
+    normalise,
+    power_spectrum,
+    relu,
+    scale,
+    sigmoid,
+    silu,
+    tanh,
+)
+from mathfuse.epilogs.reference import evaluate
+from mathfuse.epilogs.values import Constant, constant
+
+__all__ = [
+    "Callback",
+    "Constant",
+    "Link",
+    "add",
+    "angular_frequency",
+    "band_pass",
+    "bias",
+    "clamp",
+    "clamped_index",
+    "conjugate_multiply",
+    "constant",
+    "epilog",
+    "evaluate",
+    "gaussian",
+    "gelu",
+    "gelu_tanh",
+    "hamming",
+    "hann",
+    "leaky_relu",
+    "multiply",
+    "normalise",
+    "power_spectrum",
+    "prolog",
+    "radial_frequency",
+    "relu",
+    "scale",
+    "sigmoid",
+    "signed_frequency",
+    "signed_index",
+    "silu",
+    "tanh",
+    "wrapped_index",
+]

@@ -1,0 +1,105 @@
+"""From what the user decorated to a plain function, and what its parameters mean."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from types import BuiltinFunctionType, FunctionType, MethodType
+from typing import NamedTuple
+
+import numpy as np
+
+from mathfuse.epilogs.values import objection
+from mathfuse.runtime.errors import CallbackError
+
+RESERVED = ("value", "index", "shape", "axes", "source")
+
+_VARARGS, _VARKEYWORDS, _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x04, 0x08, 0x20, 0x80, 0x200  # inspect.CO_*
+_FORBIDDEN = (
+    (_GENERATOR | _ASYNC_GENERATOR, "a generator cannot be a callback: return one value instead of yielding"),
+    (_COROUTINE, "an async function cannot be a callback: write a plain `def`"),
+    (_VARARGS, "*args has no meaning in a callback: name every operand"),
+    (_VARKEYWORDS, "**kwargs has no meaning in a callback: name every operand"),
+)
+
+# What to write instead of an object of these types.
+_INSTEAD: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (functools.partial, "decorate the function itself and bind by name, {kind}(function)(name=value)"),
+    (MethodType, "write a function, and pass what it reads from its object as operands"),
+    ((staticmethod, classmethod), "write @staticmethod above @{kind}, not below it"),
+    (type, "write a function, and pass the state of the class as operands"),
+    ((BuiltinFunctionType, np.ufunc), "wrap it, {kind}(lambda value: {name}(value))"),
+)
+
+
+class Parameters(NamedTuple):
+    """The parameters of a callback's function, in the order of its signature."""
+
+    names: tuple[str, ...]
+    reserved: tuple[str, ...]
+    operands: tuple[str, ...]
+    defaults: dict[str, object]
+
+
+def plain_function(candidate: object, kind: str) -> FunctionType:
+    """The plain Python function of what was decorated: itself, or that of a Numba dispatcher.
+
+    Raises
+    ------
+    CallbackError
+        If `candidate` is something else; the message says what to write.
+    """
+    function = getattr(candidate, "py_func", candidate)  # numba.njit and cuda.jit keep the user's function there
+    if isinstance(function, FunctionType):
+        return function
+    name = getattr(candidate, "__name__", repr(candidate))
+    otherwise = f"decorate a function, @{kind} above its `def`"
+    instead = next((text for types, text in _INSTEAD if isinstance(candidate, types)), otherwise)
+    problem = f"{kind} takes a plain Python function, and {name} is a {type(candidate).__name__}"
+    raise CallbackError(f"{problem}: {instead.format(kind=kind, name=name)}")
+
+
+def parameters(function: FunctionType, kind: str) -> Parameters:
+    """Sort the parameters of `function` into reserved ones and operands.
+
+    Raises
+    ------
+    CallbackError
+        If the signature has no meaning for a callback.
+    """
+    code = function.__code__
+    for flag, problem in _FORBIDDEN:
+        if code.co_flags & flag:
+            raise error(kind, function, problem)
+    if code.co_posonlyargcount:
+        raise error(kind, function, "parameters of a callback are passed by name: remove the `/`")
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    reserved = tuple(name for name in names if name in RESERVED)
+    if not reserved:
+        raise error(kind, function, f"it takes none of {', '.join(RESERVED)}: call the element `value`")
+    positional = function.__defaults__ or ()
+    defaults = dict(zip(names[code.co_argcount - len(positional) : code.co_argcount], positional, strict=True))
+    defaults.update(function.__kwdefaults__ or {})
+    for name, default in defaults.items():
+        if name in RESERVED:
+            raise error(kind, function, f"`{name}` is given by the pipeline: remove its default")
+        if (wrong := objection(name, default)) is not None:
+            raise error(kind, function, f"bad default: {wrong}")
+    return Parameters(names, reserved, tuple(name for name in names if name not in RESERVED), defaults)
+
+
+def error(kind: str, function: FunctionType, problem: str) -> CallbackError:
+    """A CallbackError that names the user's function, file and line, and quotes its `def`."""
+    line, text = definition(function)
+    quoted = f"\n    {text}" if text else ""
+    return CallbackError(f"{kind} {function.__name__!r} ({function.__code__.co_filename}:{line}): {problem}{quoted}")
+
+
+def definition(function: FunctionType) -> tuple[int, str]:
+    """Line number and text of the line that defines `function`, below its decorators; no text without a source."""
+    code = function.__code__
+    mark = "lambda" if code.co_name == "<lambda>" else f"def {code.co_name}"
+    for number in range(code.co_firstlineno, code.co_firstlineno + 50):
+        if mark in (text := linecache.getline(code.co_filename, number)):
+            return number, text.strip()
+    return code.co_firstlineno, ""
