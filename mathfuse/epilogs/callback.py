@@ -154,10 +154,9 @@ class Callback:
         if not isinstance(other, Callback):
             _fail_to_chain(other, self.kind)
         if other.kind != self.kind:
-            raise CallbackError(
-                f"a chain is of one kind, and {self} is of kind {self.kind}, {other} of kind {other.kind}: "
-                f"write mf.{self.kind}(…) around the second"
-            )
+            problem = f"a chain is of one kind, and {self} is of kind {self.kind}, {other} of kind {other.kind}"
+            functions = (link.function for link in self.links + other.links)
+            raise error("chain", f"{problem}: write mf.{self.kind}(…) around the second", *functions)
         return Callback(self.kind, self.links + other.links)
 
     def __ror__(self, other: object) -> NoReturn:
@@ -209,9 +208,7 @@ class Callback:
         return f". To run the plain function, write callback.function({', '.join(f'{name}=…' for name in names)})"
 
     def _fail(self, problem: str) -> NoReturn:
-        if len(self.links) == 1:
-            raise error(self.kind, self.links[0].function, problem)
-        raise CallbackError(f"{self.kind} chain {self}: {problem}")
+        raise error(self.kind, problem, *(link.function for link in self.links))
 
 
 def _check_source(kind: str, links: tuple[Link, ...]) -> None:
@@ -221,7 +218,7 @@ def _check_source(kind: str, links: tuple[Link, ...]) -> None:
                 kind, link.function, "only a prolog can read `source`, the whole input: use `value` and `index`"
             )
         if "source" in link.reserved and position > 0:
-            raise error(kind, link.function, "only the first callback of a chain can read `source`: put it first")
+            raise error(kind, "only the first callback of a chain can read `source`: put it first", link.function)
 
 
 def _check_shared_operands(kind: str, links: tuple[Link, ...]) -> None:
@@ -230,10 +227,9 @@ def _check_shared_operands(kind: str, links: tuple[Link, ...]) -> None:
         for name in link.operands:
             owner = owners.setdefault(name, link)
             if owner is not link and _binding(owner, name) != _binding(link, name, free=link):
-                raise CallbackError(
-                    f"{kind} chain: {owner} and {link} both have an operand {name!r}, and not one value for it: "
-                    f"bind both to the same object before chaining, or rename {name!r} in one of them"
-                )
+                problem = f"{owner} and {link} both have an operand {name!r}, and not one value for it"
+                instead = f"bind both to the same object before chaining, or rename {name!r} in one of them"
+                raise error(kind, f"{problem}: {instead}", owner.function, link.function)
 
 
 def _binding(link: Link, name: str, free: Hashable = None) -> Hashable:
@@ -267,5 +263,5 @@ def _restore(
 ) -> Link:
     link = Link.of(pickling.resolve(reference), "prolog", fastmath, precision)
     if lost := [name for name, _ in bindings if name not in link.operands]:
-        raise error("callback", link.function, f"it was pickled when it had operands that it lacks now, {lost[0]!r}")
+        raise error("callback", f"it was pickled when it had operands that it lacks now, {lost[0]!r}", link.function)
     return link.bind(dict(bindings))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import pickle
 import sys
@@ -38,6 +37,8 @@ def resolve(reference: Reference) -> FunctionType:
         If the module no longer has the function.
     """
     if isinstance(reference, bytes):
+        import hashlib  # 3 ms that most programs never need
+
         digest = hashlib.sha256(reference).digest()
         return _LOADED.get(digest) or _LOADED.setdefault(digest, pickle.loads(reference))
     function = _lookup(*reference)

@@ -70,29 +70,32 @@ def parameters(function: FunctionType, kind: str) -> Parameters:
     code = function.__code__
     for flag, problem in _FORBIDDEN:
         if code.co_flags & flag:
-            raise error(kind, function, problem)
+            raise error(kind, problem, function)
     if code.co_posonlyargcount:
-        raise error(kind, function, "parameters of a callback are passed by name: remove the `/`")
+        raise error(kind, "parameters of a callback are passed by name: remove the `/`", function)
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     reserved = tuple(name for name in names if name in RESERVED)
     if not reserved:
-        raise error(kind, function, f"it takes none of {', '.join(RESERVED)}: call the element `value`")
+        raise error(kind, f"it takes none of {', '.join(RESERVED)}: call the element `value`", function)
     positional = function.__defaults__ or ()
     defaults = dict(zip(names[code.co_argcount - len(positional) : code.co_argcount], positional, strict=True))
     defaults.update(function.__kwdefaults__ or {})
     for name, default in defaults.items():
         if name in RESERVED:
-            raise error(kind, function, f"`{name}` is given by the pipeline: remove its default")
+            raise error(kind, f"`{name}` is given by the pipeline: remove its default", function)
         if (wrong := objection(name, default)) is not None:
-            raise error(kind, function, f"bad default: {wrong}")
+            raise error(kind, f"bad default: {wrong}", function)
     return Parameters(names, reserved, tuple(name for name in names if name not in RESERVED), defaults)
 
 
-def error(kind: str, function: FunctionType, problem: str) -> CallbackError:
-    """A CallbackError that names the user's function, file and line, and quotes its `def`."""
-    line, text = definition(function)
-    quoted = f"\n    {text}" if text else ""
-    return CallbackError(f"{kind} {function.__name__!r} ({function.__code__.co_filename}:{line}): {problem}{quoted}")
+def error(kind: str, problem: str, *functions: FunctionType) -> CallbackError:
+    """A CallbackError that names the user's functions, their files and lines, and quotes their definitions."""
+    places, quotes = [], ""
+    for function in functions:
+        line, text = definition(function)
+        places.append(f"{function.__name__!r} ({function.__code__.co_filename}:{line})")
+        quotes += f"\n    {text}" if text else ""
+    return CallbackError(f"{kind} {' | '.join(places)}: {problem}{quotes}")
 
 
 def definition(function: FunctionType) -> tuple[int, str]:

@@ -102,9 +102,8 @@ def objection(name: str, value: object) -> str | None:
         return _objection_to_ndarray(name, array)
     if is_array(array):
         return None
-    instead = next((text for types, text in _INSTEAD if isinstance(value, types)), "bind a number or an array")
-    if hasattr(value, "__array__") and not isinstance(value, type):
-        instead = "pass numpy.asarray({})"
+    otherwise = "pass numpy.asarray({})" if hasattr(type(value), "__array__") else "bind a number or an array"
+    instead = next((text for types, text in _INSTEAD if isinstance(value, types)), otherwise)
     return f"operand {name!r} cannot be a {type(value).__name__}: {instead.format(name)}"
 
 
@@ -117,7 +116,7 @@ def identity(value: object) -> Hashable:
         return value
     if not is_scalar(value):
         return "array", id(value)
-    kind = value.dtype if isinstance(value, np.generic) else type(value)
+    kind = value.dtype.str if isinstance(value, np.generic) else type(value)  # a dtype itself equals Python's type
     if isinstance(value, (complex, np.complexfloating)):
         return kind, float(value.real).hex(), float(value.imag).hex()
     if isinstance(value, (float, np.floating)):
