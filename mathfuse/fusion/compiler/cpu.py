@@ -1,0 +1,170 @@
+"""Native code for the CPU: a callback in a loop nest over one block of an array, compiled by LLVM, kept on disk as an object file."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Callable as Function
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mathfuse.epilogs import Callback
+from mathfuse.runtime.cache import Artifact, default_store
+
+from .capture import captured_arrays
+from .key import artifact_key
+from .parameters import Layout, Writer
+from .signature import Signature
+
+_lock = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ElementwiseSpec:
+    """A callback applied to every element of a block, ``destination[i] = callback(source[i])``.
+
+    Parameters
+    ----------
+    callback
+        Fully bound callback; None copies and converts.
+    value_dtype, result_dtype
+        dtypes of source and destination; ``result_dtype=None`` takes what the callback returns.
+    ndim, axes
+        Rank of the index space and the transform axes in it.
+    operands
+        Values (or :class:`~.parameters.OperandType`) by name; only their types count.
+    order
+        Loop order over the axes, innermost last.
+    unit_stride
+        Whether the innermost axis is contiguous in source and destination.
+    in_place
+        Source and destination are the same memory.
+    source
+        The whole input array (or its type) where the callback reads ``source``.
+    """
+
+    callback: Callback | None
+    value_dtype: np.dtype
+    result_dtype: np.dtype | None
+    ndim: int
+    axes: tuple[int, ...]
+    operands: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[int, ...] = ()
+    unit_stride: tuple[bool, bool] = (False, False)
+    in_place: bool = False
+    source: Any = None
+
+    def signature(self) -> Signature:
+        """What the code depends on, captured arrays included."""
+        return Signature.of(self.callback, self.value_dtype, self.ndim, self.axes, self.operands, self.source)
+
+
+class CpuKernel:
+    """Compiled code for one :class:`ElementwiseSpec`."""
+
+    def __init__(self, spec: ElementwiseSpec, signature: Signature, artifact: Artifact) -> None:
+        self.spec, self.signature, self.layout = spec, signature, loop_layout(signature)
+        self.result_dtype = np.dtype(str(artifact.metadata["result_dtype"]))
+        self.weak_bits = int(artifact.metadata["weak_bits"])  # type: ignore[arg-type]
+        self.accesses: dict[str, list] = dict(artifact.metadata["accesses"])  # type: ignore[call-overload]
+        self.assigned: tuple[str, ...] = tuple(artifact.metadata["assigned"])  # type: ignore[arg-type]
+        self.function = _load(artifact.payload)
+
+    def bind(self, operands: Mapping[str, Any], shape: tuple[int, ...], whole_source: np.ndarray | None = None) -> Function[..., None]:
+        """``run(source, destination, start)`` with operands and logical extents filled in. Threads may share it."""
+        writer = Writer(self.layout, self.weak_bits)
+        writer.integers("shape", *shape)
+        if self.signature.source and whole_source is not None:
+            writer.operand("source", whole_source)
+        captured = captured_arrays(self.spec.callback) if self.spec.callback else {}
+        values = {**operands, **captured}
+        for name, _ in self.signature.operands:
+            writer.operand(name, values[name])
+        template, function, slots = writer.block, self.function, self.layout.slots
+        kept = (values, whole_source)
+
+        def run(source: np.ndarray, destination: np.ndarray, start: tuple[int, ...], _kept: Any = kept) -> None:
+            block = template.copy()
+            block[slots["source_block"]] = source.__array_interface__["data"][0]
+            block[slots["destination_block"]] = destination.__array_interface__["data"][0]
+            for name, numbers in (
+                ("extents", source.shape),
+                ("source_strides", source.strides),
+                ("destination_strides", destination.strides),
+                ("start", start),
+            ):
+                block[slots[name] : slots[name] + len(numbers)] = numbers
+            function(block.ctypes.data)
+
+        return run
+
+
+def loop_layout(signature: Signature) -> Layout:
+    """Slots of the loop nest, before those of the callback."""
+    layout = Layout()
+    for name, count in (("source_block", 1), ("destination_block", 1)):
+        layout.add(name, count)
+    for name in ("extents", "source_strides", "destination_strides", "start"):
+        layout.add(name, signature.ndim)
+    return layout.add_signature(signature)
+
+
+def elementwise(spec: ElementwiseSpec) -> CpuKernel:
+    """The kernel for ``spec``: from this process, from the disk cache, or compiled now.
+
+    Raises
+    ------
+    CallbackError
+        When the callback cannot run in a kernel, or returns complex where ``result_dtype`` is real.
+    """
+    signature = spec.signature()
+    key = artifact_key(
+        "cpu elementwise", signature, host=host(), result=str(spec.result_dtype), order=spec.order, unit=spec.unit_stride, in_place=spec.in_place
+    )
+    with _lock:
+        kernel = _kernels.get(key)
+    if kernel is None:
+        kernel = CpuKernel(spec, signature, default_store().get_or_make(key, lambda: _compile(spec, signature)))
+        with _lock:
+            if len(_kernels) > 512:
+                _kernels.clear()
+            _kernels[key] = kernel
+    return kernel
+
+
+_kernels: dict[str, CpuKernel] = {}
+
+
+def _compile(spec: ElementwiseSpec, signature: Signature) -> Artifact:
+    from .loops import build_loops
+    from .native import object_code
+
+    module, facts, result = build_loops(spec, signature, loop_layout(signature))
+    return Artifact(
+        object_code(str(module)),
+        {
+            "result_dtype": str(result),
+            "weak_bits": facts.weak_bits,
+            "accesses": {name: [list(p) if isinstance(p, tuple) else p for p in patterns] for name, patterns in facts.accesses.patterns.items()},
+            "assigned": sorted(facts.accesses.assigned),
+        },
+    )
+
+
+def _load(payload: bytes) -> Function[[int], None]:
+    """The entry point of an object file; ctypes releases the GIL around every call."""
+    from .native import address_of
+
+    return ctypes.CFUNCTYPE(None, ctypes.c_void_p)(address_of(payload))
+
+
+@functools.cache
+def host() -> str:
+    """The processor that native code is made for."""
+    import llvmlite.binding as llvm
+
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {llvm.get_host_cpu_features().flatten()}"

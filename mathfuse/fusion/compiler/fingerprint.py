@@ -1,0 +1,205 @@
+"""A callback's code as a digest: one in every process and on every machine, another whenever a result could differ.
+
+It covers the bytecode of every function that can be reached, and the values of the globals and closure cells that it
+names. Arrays count with dtype and rank only: they are run-time data. Line numbers, file names, docstrings and bound
+values do not count, and neither do the types of bound values, which belong to what is compiled *for*.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import hashlib
+import sys
+from collections.abc import Iterator
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from mathfuse.epilogs.callback import Callback
+from mathfuse.epilogs.values import Constant, is_array
+
+SCHEMA = 1
+MISSING = "missing"
+
+Description = tuple[Any, ...]  # nested tuples of texts, numbers and None: what `ascii` shows the same way everywhere
+
+# Their Python functions are never inlined: a name says which one is meant.
+_BY_NAME = {"numpy", "scipy", "torch", "cupy", "jax", "jaxlib", "numba"}
+_WITH_NAMES = {*dis.hasname, *dis.haslocal, *dis.hasfree, *dis.hasjrel, *dis.hasjabs, *dis.hascompare}
+_SIGNATURE_FLAGS = 0x04 | 0x08  # inspect.CO_VARARGS, CO_VARKEYWORDS; others say where a function stands
+
+
+def fingerprint(callback: Callback) -> str:
+    """Hexadecimal digest of the code that `callback` stands for now; globals may be others at the next plan."""
+    return hashlib.blake2b(ascii(describe(callback)).encode(), digest_size=20).hexdigest()
+
+
+def describe(callback: Callback) -> Description:
+    """Everything that `fingerprint` digests."""
+    survey = _Survey()
+    links = tuple(
+        (survey.value(link.function), link.parameters, link.reserved, link.fastmath, link.precision)
+        for link in callback.links
+    )
+    return SCHEMA, sys.implementation.name, sys.version_info[:2], links, survey.everything()
+
+
+class _Survey:
+    """Numbers functions, arrays and modules as they are met; elsewhere the number stands for the object.
+
+    So cycles end, and two names for one array differ from two arrays.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}  # by id
+        self._objects: list[Any] = []  # keeps them alive, and their ids with them
+        self._attributes: dict[str, None] = {}  # all names that any code looks up, an ordered set
+
+    def everything(self) -> Description:
+        """All objects met from the numbered ones on."""
+        described: list[Description] = []
+        looked_up: set[tuple[int, str]] = set()
+        while True:
+            while len(described) < len(self._objects):
+                described.append(self._object(self._objects[len(described)]))
+            # A module that is a value, `m = settings`, may have any of its attributes read, in a helper even.
+            modules = [(k, module) for k, module in enumerate(self._objects) if isinstance(module, ModuleType)]
+            new = [(k, m, name) for k, m in modules for name in self._attributes if (k, name) not in looked_up]
+            if not new:
+                return tuple(described)
+            for k, module, name in new:
+                looked_up.add((k, name))
+                described[k] += ((name, self.value(_attribute(module, name))),)
+
+    def value(self, value: Any) -> Description:
+        """What matters of a value that code can name."""
+        kind = type(value)
+        for types, describer in _DESCRIBERS:
+            if isinstance(value, types):
+                return kind.__module__, kind.__qualname__, describer(self, value)
+        if isinstance(getattr(value, "py_func", None), FunctionType):  # Numba's dispatchers
+            return self.value(value.py_func)
+        if is_array(value) or isinstance(value, ModuleType):
+            return "object", self._number(value)
+        return kind.__module__, kind.__qualname__, _qualified_name(value)
+
+    def function(self, function: FunctionType) -> Description:
+        by_name = (function.__module__ or "").partition(".")[0] in _BY_NAME
+        return _qualified_name(function) if by_name else ("object", self._number(function))
+
+    def _number(self, value: Any) -> int:
+        if id(value) not in self._numbers:
+            self._numbers[id(value)] = len(self._objects)
+            self._objects.append(value)
+        return self._numbers[id(value)]
+
+    def _object(self, value: Any) -> Description:
+        if isinstance(value, FunctionType):
+            return self._code(value)
+        if isinstance(value, ModuleType):
+            return ("module", value.__name__)
+        interface = getattr(value, "__array_interface__", {"typestr": MISSING, "shape": ()})
+        dtype, shape = getattr(value, "dtype", interface["typestr"]), getattr(value, "shape", interface["shape"])
+        return "array", str(dtype), len(shape)
+
+    def _code(self, function: FunctionType) -> Description:
+        instructions, attributes, paths = _read(function.__code__)
+        self._attributes.update(dict.fromkeys(attributes))
+        named = tuple((path, self.value(_look_up(function, *path))) for path in paths)
+        defaults = self.value(function.__defaults__), self.value(tuple((function.__kwdefaults__ or {}).items()))
+        return instructions, named, defaults
+
+
+# By the first type that fits; what none fits is known by its qualified name if it has one, else by its type's.
+_DESCRIBERS: tuple[tuple[Any, Any], ...] = (
+    (np.generic, lambda survey, x: (x.dtype.str, x.tobytes().hex())),  # first: np.float64 is a float, too
+    (float, lambda survey, x: float(x).hex()),
+    (complex, lambda survey, x: (x.real.hex(), x.imag.hex())),
+    (int, lambda survey, x: int(x)),
+    ((str, bytes, type(None), type(Ellipsis), np.dtype), lambda survey, x: str(x)),
+    (tuple, lambda survey, x: tuple(map(survey.value, x))),
+    (frozenset, lambda survey, x: tuple(sorted(map(ascii, map(survey.value, x))))),
+    ((slice, range), lambda survey, x: tuple(map(survey.value, (x.start, x.stop, x.step)))),
+    (CodeType, lambda survey, x: _read(x)[0]),
+    (FunctionType, lambda survey, x: survey.function(x)),
+    (Callback, lambda survey, x: tuple(survey.function(link.function) for link in x.links)),
+    (Constant, lambda survey, x: survey.value(x.array)),
+)
+
+
+@functools.lru_cache(maxsize=1024)
+def _read(code: CodeType) -> tuple[Description, tuple[str, ...], tuple[tuple[str, ...], ...]]:
+    """A function's code without its place in a file, the attributes that it reads, the paths to outer values."""
+    constants = _Survey()  # they hold nothing that needs a number
+    names = code.co_varnames, code.co_cellvars, code.co_freevars
+    counts = code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags & _SIGNATURE_FLAGS
+    instructions = []
+    # Constants and names by value, not by number: a docstring is a constant, too, and shifts the numbers.
+    for step in dis.get_instructions(code):
+        operand = constants.value(step.argval) if step.opcode in dis.hasconst else step.arg
+        instructions.append((step.opname, step.argval if step.opcode in _WITH_NAMES else operand))
+    codes = list(_nested(code))
+    attributes = dict.fromkeys(step.argval for c in codes for step in dis.get_instructions(c) if _is_attribute(step))
+    paths = dict.fromkeys(path for c in codes for path in _paths(c))
+    handlers = getattr(code, "co_exceptiontable", b"")  # Python 3.10 has them among the instructions
+    return (names, counts, tuple(instructions), handlers), tuple(attributes), tuple(paths)
+
+
+def _nested(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _nested(constant)
+
+
+def _paths(code: CodeType) -> Iterator[tuple[str, ...]]:
+    """`("global", "settings", "FACTOR")` for each `settings.FACTOR`: outer names and their chains of attributes."""
+    path: tuple[str, ...] = ()
+    for step in dis.get_instructions(code):
+        if path and _is_attribute(step):
+            path += (step.argval,)
+            continue
+        if path:
+            yield path
+        outer = (
+            "global" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "free" if step.opcode in dis.hasfree else ""
+        )
+        path = (outer, step.argval) if outer else ()
+
+
+def _is_attribute(step: dis.Instruction) -> bool:
+    return step.opname in ("LOAD_ATTR", "LOAD_METHOD")
+
+
+def _look_up(function: FunctionType, scope: str, name: str, *attributes: str) -> Any:
+    """The value at a path as far as it leads through modules; attributes of other objects are read at run time."""
+    if scope == "free":
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        try:
+            value = cells[name].cell_contents
+        except (KeyError, ValueError):  # the function's own cell; one that is not filled yet
+            return MISSING
+    else:
+        builtins = function.__globals__.get("__builtins__", {})
+        builtins = builtins if isinstance(builtins, dict) else vars(builtins)
+        value = function.__globals__.get(name, builtins.get(name, MISSING))
+    for attribute in attributes:
+        if not isinstance(value, ModuleType):
+            break
+        value = _attribute(value, attribute)
+    return value
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    try:
+        return getattr(module, name)
+    except Exception:  # a lazy module may raise anything; compiling the callback will tell
+        return MISSING
+
+
+def _qualified_name(value: Any) -> Description:
+    return tuple(
+        name for key in ("__module__", "__qualname__", "__name__") if isinstance(name := getattr(value, key, None), str)
+    )

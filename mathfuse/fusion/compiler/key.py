@@ -1,0 +1,52 @@
+"""The key under which an artifact is kept: everything that could make its bytes wrong."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+from pathlib import Path
+from typing import Any
+
+from .fingerprint import fingerprint
+from .signature import Signature
+
+COMPILERS = ("llvmlite", "numba", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12")
+
+
+def artifact_key(pipeline: str, signature: Signature, **more: Any) -> str:
+    """A readable text: pipeline, callback fingerprint, types, options, and versions of compiler and library."""
+    parts = {
+        "pipeline": pipeline,
+        "callback": fingerprint(signature.callback) if signature.callback else "none",
+        "value": str(signature.value_dtype),
+        "rank": signature.ndim,
+        "axes": signature.axes,
+        "operands": signature.operands,
+        "source": signature.source,
+        **more,
+        "toolchain": toolchain(),
+        "library": library_digest(),
+    }
+    return "; ".join(f"{name}={value}" for name, value in parts.items())
+
+
+@functools.cache
+def toolchain() -> str:
+    """Versions of whatever turns callbacks into code."""
+    versions = []
+    for name in COMPILERS:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return ", ".join(versions)
+
+
+@functools.cache
+def library_digest() -> str:
+    """A digest of the compiler's own sources: another version of mathfuse never reads what this one wrote."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,113 @@
+"""The CPU's loop nest around a callback, in LLVM: a counted loop an axis, the body inlined, ready for the vectoriser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from llvmlite import ir
+
+from .emitter import BYTES, I64
+from .lowering import Facts, Lowering, lower
+from .parameters import Layout
+from .reader import Reader
+from .scalars import Scalar, precision_of
+from .target import CPU
+
+if TYPE_CHECKING:
+    from .cpu import ElementwiseSpec
+    from .signature import Signature
+
+ENTRY = "mathfuse_run"
+
+
+def build_loops(spec: ElementwiseSpec, signature: Signature, layout: Layout) -> tuple[ir.Module, Facts, np.dtype]:
+    """The module whose function ``mathfuse_run(block)`` does the work, what was found, and the dtype stored."""
+    stored = spec.result_dtype
+
+    def build(lowering: Lowering) -> None:
+        nonlocal stored
+        found = _Nest(lowering, spec, layout, stored).build()
+        lowering.changed |= found != stored  # the strides of the destination depend on it
+        stored = found
+
+    module, facts = lower(signature, CPU, layout, build)
+    assert stored is not None
+    return module, facts, stored
+
+
+class _Nest:
+    """One loop nest. The body is a function of its own whose pointers are ``noalias``; LLVM inlines it and keeps the promise."""
+
+    def __init__(self, lowering: Lowering, spec: ElementwiseSpec, layout: Layout, stored: np.dtype | None) -> None:
+        self.lowering, self.spec, self.stored = lowering, spec, stored
+        void, pointers = ir.VoidType(), [BYTES] if spec.in_place else [BYTES, BYTES]
+        self.body = ir.Function(lowering.module, ir.FunctionType(void, [*pointers, BYTES]), "nest")
+        self.body.linkage = "internal"
+        self.body.attributes.add("alwaysinline")
+        for argument in self.body.args:
+            argument.add_attribute("noalias")
+        self.builder = ir.IRBuilder(self.body.append_basic_block("entry"))
+        self.block = self.body.args[-1]
+        self.reader = Reader(lowering.emitter(self.builder), self.block, layout)
+
+    def build(self) -> np.dtype:
+        n, read = self.spec.ndim, self.reader.integers
+        self.extents, self.start = read("extents", n), read("start", n)
+        self.strides = [list(read("source_strides", n)), list(read("destination_strides", n))]
+        source, destination = self.body.args[0], self.body.args[0 if self.spec.in_place else 1]
+        self._loop(list(self.spec.order), source, destination, {})
+        self.builder.ret_void()
+        self._entry()
+        assert self.stored is not None
+        return self.stored
+
+    def _entry(self) -> None:
+        function = ir.Function(self.lowering.module, ir.FunctionType(ir.VoidType(), [BYTES]), ENTRY)
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+        reader = Reader(self.lowering.emitter(builder), function.args[0], self.reader.layout)
+        names = ["source_block"] if self.spec.in_place else ["source_block", "destination_block"]
+        builder.call(self.body, [*(reader.pointer(name) for name in names), function.args[0]])
+        builder.ret_void()
+
+    def _loop(self, axes: list[int], source: ir.Value, destination: ir.Value, index: dict[int, ir.Value]) -> None:
+        """Loops over ``axes``, outermost first; ``source`` and ``destination`` have advanced along the axes outside."""
+        if not axes:
+            self._element(source, destination, index)
+            return
+        b, axis = self.builder, axes[0]
+        before = b.block
+        head, body, after = (b.append_basic_block(f"axis{axis}.{part}") for part in ("head", "body", "after"))
+        b.branch(head)
+        b.position_at_end(head)
+        counter = b.phi(I64)
+        counter.add_incoming(I64(0), before)
+        b.cbranch(b.icmp_signed("<", counter, self.extents[axis]), body, after)
+        b.position_at_end(body)
+        position = b.add(self.start[axis], counter, flags=("nsw",))
+        moved = [b.gep(pointer, [b.mul(counter, self._stride(side, axis, len(axes) == 1), flags=("nsw",))], inbounds=True)
+                 for side, pointer in enumerate((source, destination))]
+        self._loop(axes[1:], *moved, {**index, axis: position})
+        following = b.add(counter, I64(1), flags=("nsw", "nuw"))
+        counter.add_incoming(following, b.block)
+        b.branch(head)
+        b.position_at_end(after)
+
+    def _stride(self, side: int, axis: int, innermost: bool) -> ir.Value:
+        """A constant where the spec promises unit stride, so that LLVM can vectorise."""
+        dtype = (self.spec.value_dtype, self.stored)[side]
+        return I64(dtype.itemsize) if innermost and self.spec.unit_stride[side] and dtype is not None else self.strides[side][axis]
+
+    def _element(self, source: ir.Value, destination: ir.Value, index: dict[int, ir.Value]) -> None:
+        emitter = self.lowering.emitter(self.builder)
+        value = emitter.load(source, self.spec.value_dtype, invariant=False)
+        where = tuple(emitter.integer(index[axis]) for axis in range(self.spec.ndim))
+        result = self.lowering.apply(self.builder, value, where, self.block)
+        self.stored = self.spec.result_dtype or free_dtype(self.lowering.result, self.spec.value_dtype)
+        result = self.lowering.require(result, self.stored, "the result", emitter)
+        emitter.store(destination, self.stored, result)
+
+
+def free_dtype(result: Scalar, value_dtype: np.dtype) -> np.dtype:
+    """The dtype stored where the pipeline prescribes none: transforms go on with floats, so integers become such."""
+    return result.dtype if result.is_float else Scalar("f", precision_of(value_dtype)).dtype

@@ -1,0 +1,126 @@
+"""From a bound callback and types to instructions: reserved parameters, the links of a chain, and the result's type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable as Function
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from mathfuse.runtime.errors import CallbackError
+
+from .capture import captured_arrays
+from .emitter import Emitter, Value
+from .evaluator import Evaluator, Knowledge, Widen
+from .frontend import quote
+from .operands import Accesses, Operand
+from .parameters import Layout
+from .reader import Reader
+from .scalars import Scalar, of_dtype, precision_of, resolve
+from .signature import Signature
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What lowering found out: the result's type, how operands are touched, the width of weak scalars in the block."""
+
+    result: Scalar
+    accesses: Accesses
+    weak_bits: int
+
+
+class Lowering:
+    """Emits a callback's links into a function that a pipeline builds.
+
+    Parameters
+    ----------
+    module, signature, target, layout
+        Where, what, for which machine, and where its parameters stand.
+    knowledge
+        What earlier runs learned.
+    """
+
+    def __init__(self, module: ir.Module, signature: Signature, target: Target, layout: Layout, knowledge: Knowledge) -> None:
+        self.module, self.signature, self.target, self.layout, self.knowledge = module, signature, target, layout, knowledge
+        self.changed, self.accesses, self.result = False, Accesses(), of_dtype(signature.value_dtype)
+
+    def emitter(self, builder: ir.IRBuilder, fastmath: bool = True) -> Emitter:
+        return Emitter(builder, self.target, fastmath, self.knowledge.weak_bits)
+
+    def apply(self, builder: ir.IRBuilder, value: Value, index: tuple[Value, ...], block: ir.Value) -> Value:
+        """The chain's result on ``value`` at ``index``; nothing weak is left in its type."""
+        callback, bits = self.signature.callback, precision_of(self.signature.value_dtype)
+        if callback is None:
+            return value
+        emitter = self.emitter(builder)
+        reader = Reader(emitter, block, self.layout)
+        operands = {name: reader.operand(name, kind) for name, kind in self.signature.operands}
+        reserved: dict[str, Any] = {
+            "index": index,
+            "shape": tuple(emitter.integer(extent) for extent in reader.integers("shape", self.signature.ndim)),
+            "axes": self.signature.axes,
+        }
+        if self.signature.source:
+            reserved["source"] = reader.operand("source", self.signature.source)
+        captured = {id(array): operands[name] for name, array in captured_arrays(callback).items()}
+        result: Any = value
+        for number, link in enumerate(callback.links):
+            result = self._link(link, number, builder, result, reserved, operands, captured)
+        if not isinstance(result, Value):
+            result = emitter.literal(result)
+        wide = any(link.precision == "float64" for link in callback.links)
+        self.result = Scalar(result.type.kind, bits) if wide and result.type.is_float else resolve(result.type, bits)
+        return emitter.convert(result, self.result)
+
+    def _link(
+        self, link: Any, number: int, builder: ir.IRBuilder, value: Any, reserved: dict[str, Any], operands: dict[str, Any], captured: dict[int, Operand]
+    ) -> Any:
+        emitter = self.emitter(builder, link.fastmath)
+        if link.precision == "float64":
+            if self.knowledge.weak_bits < 64:
+                raise Widen
+            if isinstance(value, Value) and value.type.is_float:
+                value = emitter.convert(value, Scalar(value.type.kind, 64))
+        evaluator = Evaluator(emitter, reserved["index"], self.knowledge, lambda array: captured[id(array)])
+        known = {"value": value, **reserved, **operands}
+        result = evaluator.evaluate(link.function, {name: known[name] for name in link.parameters}, number)
+        self.changed |= evaluator.changed
+        for name, patterns in evaluator.accesses.patterns.items():
+            self.accesses.patterns.setdefault(name, set()).update(patterns)
+        self.accesses.assigned |= evaluator.accesses.assigned
+        if isinstance(result, Operand):
+            result = evaluator.operand_access.read_here(result)
+        if not isinstance(result, (Value, bool, int, float, complex)):
+            raise CallbackError(f"{quote(link.function)}\nThe callback returns {type(result).__name__}; it must return the element's new value, a number")
+        return result
+
+    def require(self, value: Value, dtype: np.dtype, where: str, emitter: Emitter) -> Value:
+        """``value`` in the type of ``dtype``, which the pipeline prescribes; complex for real is an error."""
+        to = of_dtype(dtype)
+        if value.type.kind == "c" and to.kind != "c":
+            links = self.signature.callback.links if self.signature.callback else ()
+            place = quote(links[-1].function) + "\n" if links else ""
+            raise CallbackError(f"{place}The callback returns a complex value where {where} is {dtype}; return value.real, value.imag or abs(value)")
+        return emitter.convert(value, to)
+
+
+def lower(signature: Signature, target: Target, layout: Layout, build: Function[[Lowering], None]) -> tuple[ir.Module, Facts]:
+    """Runs ``build`` until a run teaches nothing new: types of variables, width of weak floats, operands assigned to."""
+    knowledge = Knowledge(precision_of(signature.value_dtype))
+    for _ in range(100):
+        module = ir.Module(name="mathfuse")
+        module.triple, module.data_layout = target.triple, target.data_layout
+        lowering = Lowering(module, signature, target, layout, knowledge)
+        try:
+            build(lowering)
+        except Widen:
+            knowledge = Knowledge(64, {}, knowledge.assigned)
+            continue
+        if lowering.changed or not lowering.accesses.assigned <= knowledge.assigned:
+            knowledge.assigned |= lowering.accesses.assigned
+            continue
+        return module, Facts(lowering.result, lowering.accesses, knowledge.weak_bits)
+    raise CallbackError("The types of the callback's variables do not settle; give each variable one type")

@@ -1,0 +1,126 @@
+"""Operand arrays inside a callback: what an index means, and how an element is reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from .emitter import I64, Emitter, Value
+from .operations import Operations, Reject, describe
+from .scalars import INT, of_dtype
+
+
+@dataclass(eq=False)
+class Operand:
+    """An array that a callback reads (or assigns to), inside the generated code.
+
+    ``pointer`` is the byte address of its first element, ``shape`` its extents, ``strides`` its strides in bytes.
+    """
+
+    name: str
+    dtype: np.dtype
+    pointer: ir.Value
+    shape: tuple[Value, ...]
+    strides: tuple[ir.Value, ...]
+    readonly: bool = True
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+
+@dataclass
+class Accesses:
+    """How a callback touches its operands: what a plan needs to check shapes and aliasing.
+
+    ``patterns`` holds, by operand, the set of reads: ``"broadcast"`` (no index written), a tuple with an axis number for each
+    dimension that is indexed by exactly ``index[axis]`` and None for any other index. ``assigned`` names the operands written to.
+    """
+
+    patterns: dict[str, set] = field(default_factory=dict)
+    assigned: set[str] = field(default_factory=set)
+
+    def note(self, name: str, pattern: Any) -> None:
+        self.patterns.setdefault(name, set()).add(pattern)
+
+
+class OperandAccess:
+    """Reads and writes elements of operands.
+
+    Parameters
+    ----------
+    emitter, operations
+        Code generation.
+    index
+        The logical multi-index of the element at hand.
+    accesses
+        Where every access is noted.
+    assigned
+        Operands that the callback was seen to assign to: they cannot be loaded as invariant.
+    """
+
+    def __init__(
+        self, emitter: Emitter, operations: Operations, index: tuple[Value, ...], accesses: Accesses, assigned: frozenset[str]
+    ) -> None:
+        self.emitter, self.operations, self.index = emitter, operations, index
+        self.accesses, self.assigned = accesses, assigned
+
+    def read(self, operand: Operand, index: Any) -> Value:
+        """``operand[index]``: an integer for one dimension, a tuple of as many integers as dimensions otherwise."""
+        return self.emitter.load(self._address(operand, index), operand.dtype, invariant=operand.name not in self.assigned)
+
+    def write(self, operand: Operand, index: Any, value: Any) -> None:
+        """``operand[index] = value``."""
+        if operand.readonly:
+            raise Reject(f"{operand.name!r} is read-only: only an operand that was passed as a plain array can be assigned to")
+        self.accesses.assigned.add(operand.name)
+        value = self.operations.number(value)
+        scalar = of_dtype(operand.dtype)
+        typed = self.operations.value(value)
+        if typed.type.kind == "c" and scalar.kind != "c":
+            raise Reject(f"a complex value cannot be assigned to an element of {operand.name!r} ({operand.dtype})")
+        self.emitter.store(self._address(operand, index), operand.dtype, self.operations.convert(value, typed, scalar))
+
+    def read_here(self, operand: Operand) -> Value:
+        """The element at the own index, aligned from the last axis as NumPy broadcasts."""
+        if operand.ndim > len(self.index):
+            raise Reject(
+                f"operand {operand.name!r} has {operand.ndim} dimensions, more than the {len(self.index)} of `index`; write the index out"
+            )
+        self.accesses.note(operand.name, "broadcast")
+        e = self.emitter
+        own = self.index[len(self.index) - operand.ndim :]
+        indices = [
+            e.builder.select(e.builder.icmp_signed("==", extent.parts[0], I64(1)), I64(0), i.parts[0])
+            for extent, i in zip(operand.shape, own)
+        ]
+        return e.load(e.offset(operand.pointer, indices, list(operand.strides)), operand.dtype, operand.name not in self.assigned)
+
+    def _address(self, operand: Operand, index: Any) -> ir.Value:
+        parts = index if isinstance(index, tuple) else (index,)
+        if len(parts) != operand.ndim:
+            raise Reject(f"operand {operand.name!r} has {operand.ndim} dimensions but is indexed with {len(parts)}")
+        self.accesses.note(operand.name, tuple(self._axis(part) for part in parts))
+        return self.emitter.offset(
+            operand.pointer, [self._position(part, extent) for part, extent in zip(parts, operand.shape)], list(operand.strides)
+        )
+
+    def _axis(self, part: Any) -> int | None:
+        """The axis ``a`` when ``part`` is exactly ``index[a]``."""
+        return next((a for a, own in enumerate(self.index) if own is part), None)
+
+    def _position(self, part: Any, extent: Value) -> ir.Value:
+        """An index as an i64; negative ones count from the end, as in NumPy."""
+        if any(own is part for own in self.index):
+            return part.parts[0]
+        part = self.operations.number(part)
+        if isinstance(part, bool) or not isinstance(part, (int, Value)) or (isinstance(part, Value) and part.type.kind not in "iu"):
+            raise Reject(f"an index must be an integer, not {describe(part)}; int(x) makes one")
+        b = self.emitter.builder
+        if isinstance(part, int):
+            return I64(part) if part >= 0 else b.add(extent.parts[0], I64(part))
+        i = self.emitter.convert(part, INT).parts[0]
+        return b.select(b.icmp_signed("<", i, I64(0)), b.add(i, extent.parts[0]), i)

@@ -1,0 +1,58 @@
+"""The parameter block as generated code reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from .emitter import BYTES, FLOAT, I64, Emitter, Value
+from .operands import Operand
+from .parameters import Layout
+from .scalars import BOOL, INT, Scalar
+from .signature import OperandType
+
+
+class Reader:
+    """Reads the block inside generated code; each slot once, where it is first needed."""
+
+    def __init__(self, emitter: Emitter, block: ir.Value, layout: Layout) -> None:
+        self.emitter, self.block, self.layout = emitter, block, layout
+
+    def _load(self, slot: int, element: ir.Type) -> ir.Value:
+        builder = self.emitter.builder
+        address = builder.bitcast(builder.gep(self.block, [I64(8 * slot)]), element.as_pointer())
+        if self.emitter.target.is_cuda:
+            address = builder.addrspacecast(address, element.as_pointer(1))
+        loaded = builder.load(address, align=4 if element == FLOAT[32] else 8)
+        loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
+        return loaded
+
+    def integers(self, name: str, count: int = 1) -> tuple[ir.Value, ...]:
+        first = self.layout.slots[name]
+        return tuple(self._load(first + k, I64) for k in range(count))
+
+    def pointer(self, name: str) -> ir.Value:
+        return self.emitter.builder.inttoptr(self.integers(name)[0], BYTES)
+
+    def operand(self, name: str, kind: OperandType) -> Any:
+        """The operand as a callback sees it: a scalar value or an :class:`~.operands.Operand`."""
+        return self._scalar(name, kind) if kind.is_scalar else self._array(name, kind)
+
+    def _array(self, name: str, kind: OperandType) -> Operand:
+        dtype = np.dtype(kind.dtype)
+        strides = list(self.integers(f"{name}.strides", kind.ndim))
+        if kind.contiguous:
+            strides[-1] = I64(dtype.itemsize)
+        shape = tuple(self.emitter.integer(extent) for extent in self.integers(f"{name}.shape", kind.ndim))
+        return Operand(name, dtype, self.pointer(f"{name}.pointer"), shape, tuple(strides), kind.readonly)
+
+    def _scalar(self, name: str, kind: OperandType) -> Value:
+        first, bits = self.layout.slots[name], self.emitter.weak_bits
+        if kind.dtype == "int":
+            return Value(INT, (self._load(first, I64),))
+        if kind.dtype == "bool":
+            return Value(BOOL, (self.emitter.builder.icmp_signed("!=", self._load(first, I64), I64(0)),))
+        parts = tuple(self._load(first + k, FLOAT[bits]) for k in range(2 if kind.dtype == "complex" else 1))
+        return Value(Scalar("c" if len(parts) == 2 else "f", bits, weak=True), parts)

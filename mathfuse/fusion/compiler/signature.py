@@ -1,0 +1,89 @@
+"""What the machine code of a callback depends on: its code, and the types (not the values) of everything it meets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mathfuse.epilogs import Callback, Constant
+
+from .capture import captured_arrays
+
+
+@dataclass(frozen=True)
+class OperandType:
+    """What generated code depends on in an operand: everything but its values.
+
+    ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a bound scalar
+    (``ndim`` −1). ``contiguous`` promises unit stride along the last axis.
+    """
+
+    dtype: str
+    ndim: int = -1
+    contiguous: bool = False
+    readonly: bool = True
+
+    @property
+    def is_scalar(self) -> bool:
+        return self.ndim < 0
+
+
+def operand_type(value: Any) -> OperandType:
+    """The type of an operand: a Python or NumPy scalar, or an array as NumPy sees it."""
+    if isinstance(value, OperandType):
+        return value
+    if isinstance(value, np.generic):
+        value = value.item()
+    for python in (bool, int, float, complex):
+        if isinstance(value, python):
+            return OperandType(python.__name__)
+    array = value.array if isinstance(value, Constant) else value
+    if array.ndim == 0:
+        return operand_type(array[()])
+    contiguous = array.strides[-1] == array.itemsize
+    return OperandType(str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or not array.flags.writeable)
+
+
+def types_of(operands: Mapping[str, Any]) -> tuple[tuple[str, OperandType], ...]:
+    """Types by name, in the order of the names."""
+    return tuple((name, operand_type(operands[name])) for name in sorted(operands))
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Everything in a use of a callback that its machine code depends on.
+
+    Parameters
+    ----------
+    callback
+        The callback (None: the element passes unchanged). Only its code counts, not its bound values.
+    value_dtype
+        dtype of the elements read.
+    ndim
+        Rank of the logical index space.
+    axes
+        Transform axes, non-negative.
+    operands
+        Types of bound, free and captured operands by name.
+    source
+        Type of the whole input array where the callback reads it.
+    """
+
+    callback: Callback | None
+    value_dtype: np.dtype
+    ndim: int
+    axes: tuple[int, ...]
+    operands: tuple[tuple[str, OperandType], ...] = ()
+    source: OperandType | None = None
+
+    @staticmethod
+    def of(
+        callback: Callback | None, value_dtype: np.dtype, ndim: int, axes: tuple[int, ...], operands: Mapping[str, Any], source: Any = None
+    ) -> Signature:
+        """The signature for operands given by value or type; arrays that the callback captured count among them."""
+        captured = captured_arrays(callback) if callback else {}
+        kind = operand_type(source) if source is not None else None
+        return Signature(callback, np.dtype(value_dtype), ndim, tuple(axes), types_of({**operands, **captured}), kind)
