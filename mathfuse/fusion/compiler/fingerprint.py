@@ -28,6 +28,7 @@ Description = tuple[Any, ...]  # nested tuples of texts, numbers and None: what 
 # Their Python functions are never inlined: a name says which one is meant.
 _BY_NAME = {"numpy", "scipy", "torch", "cupy", "jax", "jaxlib", "numba"}
 _WITH_NAMES = {*dis.hasname, *dis.haslocal, *dis.hasfree, *dis.hasjrel, *dis.hasjabs, *dis.hascompare}
+_SCOPES = {"LOAD_GLOBAL": "global", "LOAD_NAME": "global", **{dis.opname[code]: "free" for code in dis.hasfree}}
 _SIGNATURE_FLAGS = 0x04 | 0x08  # inspect.CO_VARARGS, CO_VARKEYWORDS; others say where a function stands
 
 
@@ -112,23 +113,6 @@ class _Survey:
         return instructions, named, defaults
 
 
-# By the first type that fits; what none fits is known by its qualified name if it has one, else by its type's.
-_DESCRIBERS: tuple[tuple[Any, Any], ...] = (
-    (np.generic, lambda survey, x: (x.dtype.str, x.tobytes().hex())),  # first: np.float64 is a float, too
-    (float, lambda survey, x: float(x).hex()),
-    (complex, lambda survey, x: (x.real.hex(), x.imag.hex())),
-    (int, lambda survey, x: int(x)),
-    ((str, bytes, type(None), type(Ellipsis), np.dtype), lambda survey, x: str(x)),
-    (tuple, lambda survey, x: tuple(map(survey.value, x))),
-    (frozenset, lambda survey, x: tuple(sorted(map(ascii, map(survey.value, x))))),
-    ((slice, range), lambda survey, x: tuple(map(survey.value, (x.start, x.stop, x.step)))),
-    (CodeType, lambda survey, x: _read(x)[0]),
-    (FunctionType, lambda survey, x: survey.function(x)),
-    (Callback, lambda survey, x: tuple(survey.function(link.function) for link in x.links)),
-    (Constant, lambda survey, x: survey.value(x.array)),
-)
-
-
 @functools.lru_cache(maxsize=1024)
 def _read(code: CodeType) -> tuple[Description, tuple[str, ...], tuple[tuple[str, ...], ...]]:
     """A function's code without its place in a file, the attributes that it reads, the paths to outer values."""
@@ -163,10 +147,8 @@ def _paths(code: CodeType) -> Iterator[tuple[str, ...]]:
             continue
         if path:
             yield path
-        outer = (
-            "global" if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") else "free" if step.opcode in dis.hasfree else ""
-        )
-        path = (outer, step.argval) if outer else ()
+        scope = _SCOPES.get(step.opname)
+        path = (scope, step.argval) if scope else ()
 
 
 def _is_attribute(step: dis.Instruction) -> bool:
@@ -203,3 +185,20 @@ def _qualified_name(value: Any) -> Description:
     return tuple(
         name for key in ("__module__", "__qualname__", "__name__") if isinstance(name := getattr(value, key, None), str)
     )
+
+
+# By the first type that fits; what none fits is known by its qualified name if it has one, else by its type's.
+_DESCRIBERS: tuple[tuple[Any, Any], ...] = (
+    (np.generic, lambda survey, x: (x.dtype.str, x.tobytes().hex())),  # first: np.float64 is a float, too
+    (float, lambda survey, x: float(x).hex()),
+    (complex, lambda survey, x: (x.real.hex(), x.imag.hex())),
+    (int, lambda survey, x: int(x)),
+    ((str, bytes, type(None), type(Ellipsis), np.dtype), lambda survey, x: str(x)),
+    (tuple, lambda survey, x: tuple(map(survey.value, x))),
+    (frozenset, lambda survey, x: tuple(sorted(map(ascii, map(survey.value, x))))),
+    ((slice, range), lambda survey, x: tuple(map(survey.value, (x.start, x.stop, x.step)))),
+    (CodeType, lambda survey, x: _read(x)[0]),
+    (FunctionType, lambda survey, x: survey.function(x)),
+    (Callback, lambda survey, x: tuple(survey.function(link.function) for link in x.links)),
+    (Constant, lambda survey, x: survey.value(x.array)),
+)
