@@ -215,7 +215,7 @@ def _check_source(kind: str, links: tuple[Link, ...]) -> None:
     for position, link in enumerate(links):
         if "source" in link.reserved and kind == "epilog":
             raise error(
-                kind, link.function, "only a prolog can read `source`, the whole input: use `value` and `index`"
+                kind, "only a prolog can read `source`, the whole input: use `value` and `index`", link.function
             )
         if "source" in link.reserved and position > 0:
             raise error(kind, "only the first callback of a chain can read `source`: put it first", link.function)
@@ -225,17 +225,16 @@ def _check_shared_operands(kind: str, links: tuple[Link, ...]) -> None:
     owners: dict[str, Link] = {}
     for link in links:
         for name in link.operands:
-            owner = owners.setdefault(name, link)
-            if owner is not link and _binding(owner, name) != _binding(link, name, free=link):
+            owner = owners.get(name)
+            if owner and not _agree(name, dict(owner.bindings), dict(link.bindings)):
                 problem = f"{owner} and {link} both have an operand {name!r}, and not one value for it"
                 instead = f"bind both to the same object before chaining, or rename {name!r} in one of them"
                 raise error(kind, f"{problem}: {instead}", owner.function, link.function)
+            owners[name] = link
 
 
-def _binding(link: Link, name: str, free: Hashable = None) -> Hashable:
-    """Identity of what `name` is bound to in `link`; `free` if it is not bound."""
-    bindings = dict(link.bindings)
-    return identity(bindings[name]) if name in bindings else free
+def _agree(name: str, first: dict[str, object], second: dict[str, object]) -> bool:
+    return name in first and name in second and identity(first[name]) == identity(second[name])
 
 
 def _fail_to_chain(other: object, kind: str) -> NoReturn:
