@@ -1,0 +1,203 @@
+"""The one base of every stateful plan: specify → plan → execute → free.
+
+    with SomePlan(x, …) as p:          # specify what is computed
+        p.plan(epilog=…)               # decide, compile, prepare
+        y = p.execute()                # run, as often as wanted, from any thread
+        p.reset_operands(other_x)      # the same on other data
+        print(p.explain())             # what was chosen and why
+
+A pipeline derives its class from `Plan` and supplies two functions of plain data: `_prepare`, which turns operands and
+choices into something that runs, and `_replace`, which puts other operands in their places.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import TracebackType
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
+
+from mathfuse.runtime.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a plan decided; `str()` makes readable lines of it.
+
+    Parameters
+    ----------
+    title
+        What is computed.
+    strategy, reason
+        The strategy taken, and why.
+    rejected
+        (strategy, why not) for the others.
+    passes
+        The passes over memory, in order.
+    details
+        (name, decision) for the rest: back ends, threads, sizes of blocks.
+    workspace_bytes
+        Scratch memory of one execution, beside operands and result.
+    """
+
+    title: str
+    strategy: str
+    reason: str
+    rejected: tuple[tuple[str, str], ...] = ()
+    passes: tuple[str, ...] = ()
+    details: tuple[tuple[str, str], ...] = ()
+    workspace_bytes: int = 0
+
+    def __str__(self) -> str:
+        lines = [self.title, f"strategy {self.strategy}: {self.reason}"]
+        lines += [f"not {name}: {why}" for name, why in self.rejected]
+        lines += [f"pass {i}: {text}" for i, text in enumerate(self.passes, 1)]
+        lines += [f"{name}: {text}" for name, text in self.details]
+        return "\n  ".join([*lines, f"workspace: {self.workspace_bytes:,} bytes"])
+
+
+class Prepared(Protocol):
+    """A decision ready to run. It never changes, so several threads may run it at once."""
+
+    @property
+    def explanation(self) -> Explanation: ...
+
+    def run(self, out: Any) -> Any: ...
+
+
+Operands = TypeVar("Operands")
+Choices = TypeVar("Choices")
+Self = TypeVar("Self", bound="Plan[Any, Any]")
+
+
+class Plan(Generic[Operands, Choices]):
+    """States, errors and locking.
+
+    A plan is safe across threads: `plan` and `reset_operands` put one prepared decision in the place of another, and an
+    execution that has begun finishes with what it began with.
+    """
+
+    choices: ClassVar[type]  # the dataclass of what `plan` takes
+
+    def __init__(self, title: str, operands: Operands) -> None:
+        self._title = title
+        self._operands: Operands | None = operands
+        self._choices: Choices | None = None
+        self._prepared: Prepared | None = None
+        self._lock = threading.RLock()
+
+    def _prepare(self, operands: Operands, choices: Choices) -> Prepared:
+        """Check, decide, compile and bind: everything that can fail."""
+        raise AssertionError("a plan supplies _prepare")
+
+    def _replace(
+        self, operands: Operands, choices: Choices, x: Any, named: Mapping[str, Any]
+    ) -> tuple[Operands, Choices]:
+        """Operands and choices with another input, unless it is None, and other named operands."""
+        raise AssertionError("a plan supplies _replace")
+
+    def plan(self: Self, *, options: Mapping[str, Any] | None = None, **choices: Any) -> Self:
+        """Choose a strategy, compile and prepare. May be called again, with other choices.
+
+        Parameters
+        ----------
+        **choices
+            The fields of the class's `choices`.
+        options
+            The same by name, in one mapping.
+
+        Returns
+        -------
+        Plan
+            Itself.
+
+        Raises
+        ------
+        PlanError, CallbackError, UnsupportedError
+            What is wrong with operands, callbacks or choices is found here, not in `execute`.
+        """
+        given = {**(options or {}), **choices}
+        known = [field.name for field in fields(self.choices)]
+        if unknown := [name for name in given if name not in known]:
+            raise PlanError(f"{type(self).__name__}.plan has no option {unknown[0]!r}; it has {', '.join(known)}")
+        with self._lock:
+            self._install(self._alive(), self.choices(**given))
+        return self
+
+    def execute(self, out: Any = None) -> Any:
+        """Run on the operands as they are now.
+
+        Parameters
+        ----------
+        out : array, optional
+            Where the result goes, of its shape and dtype. By default a new array of the input's framework.
+
+        Returns
+        -------
+        array
+            The result; `out` itself where it is given.
+
+        Raises
+        ------
+        PlanError
+            Before `plan`, after `free`, or if `out` does not fit or overlaps an operand.
+        """
+        return self._ready("execute").run(out)
+
+    def reset_operands(self: Self, x: Any = None, **operands: Any) -> Self:
+        """Put other data in the place of the input and of named operands, of the same shapes and dtypes.
+
+        Raises
+        ------
+        PlanError
+            Before `plan`, after `free`, for names that the plan does not have, and for other shapes or dtypes.
+        """
+        with self._lock:
+            self._ready("reset_operands")
+            held, choices = self._operands, self._choices
+            assert held is not None
+            assert choices is not None
+            self._install(*self._replace(held, choices, x, operands))
+        return self
+
+    def explain(self) -> Explanation:
+        """What was chosen and why, what was rejected, the passes over memory and the workspace."""
+        return self._ready("explain").explanation
+
+    def free(self) -> None:
+        """Let go of operands and workspaces. The plan cannot be used any more; freeing it twice does no harm."""
+        with self._lock:
+            self._operands = self._choices = self._prepared = None
+
+    def _install(self, operands: Operands, choices: Choices) -> None:
+        self._prepared = self._prepare(operands, choices)  # if it fails, the plan stays as it was
+        self._operands, self._choices = operands, choices
+
+    def _alive(self) -> Operands:
+        if self._operands is None:
+            raise PlanError(f"this {type(self).__name__} was freed: make a new one")
+        return self._operands
+
+    def _ready(self, wanted: str) -> Prepared:
+        prepared = self._prepared
+        if prepared is None:
+            self._alive()
+            raise PlanError(f"{type(self).__name__}.{wanted} needs a plan: call plan(…) first")
+        return prepared
+
+    def __enter__(self: Self) -> Self:
+        self._alive()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.free()
+
+    def __repr__(self) -> str:
+        prepared = self._prepared
+        state = (
+            f"strategy {prepared.explanation.strategy}" if prepared else "not planned" if self._operands else "freed"
+        )
+        return f"<{type(self).__name__} {self._title}: {state}>"

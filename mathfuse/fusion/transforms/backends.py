@@ -1,0 +1,88 @@
+"""The FFT libraries of the CPU strategy, all with SciPy's functions, and the choice between them by timing."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import time
+from dataclasses import dataclass
+from types import ModuleType
+
+import numpy as np
+
+from mathfuse.fusion.transforms.kinds import Shape, complex_of
+from mathfuse.fusion.transforms.passes import Fft
+from mathfuse.runtime.errors import ToolchainError
+
+BACKENDS = {"pocketfft": "scipy.fft", "mkl": "mkl_fft.interfaces.scipy_fft"}
+INSTALL = {"mkl": "pip install 'mathfuse[cpu]'"}
+REPEATS = 3
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A library chosen for one step, and the reason in words."""
+
+    name: str
+    reason: str
+
+    def __call__(self, step: Fft, block: np.ndarray, axis: int, overwrite: bool) -> np.ndarray:
+        """The transform of every line of `block`; in the block's own memory if `overwrite`, where the library can."""
+        in_place = overwrite and block.shape[axis] == step.reads
+        run = getattr(load(self.name), step.op)
+        return run(block, step.length, axis, step.norm, in_place, 1)  # one thread: the boxes are what runs in parallel
+
+
+@functools.cache
+def load(name: str) -> ModuleType:
+    """The module of a back end.
+
+    Raises
+    ------
+    ToolchainError
+        If it is not installed; the message says what to install.
+    """
+    try:
+        return importlib.import_module(BACKENDS[name])
+    except ImportError as error:
+        raise ToolchainError(f"FFT back end {name!r} is not installed ({error}): {INSTALL[name]}") from None
+
+
+@functools.cache
+def installed() -> tuple[str, ...]:
+    """The back ends of this environment."""
+    found = []
+    for name in BACKENDS:
+        try:
+            load(name)
+        except ToolchainError:
+            continue
+        found.append(name)
+    return tuple(found)
+
+
+@functools.cache
+def fastest(step: Fft, shape: Shape, axis: int, dtype: np.dtype) -> Backend:
+    """The fastest back end for blocks of `shape`: timed once in a process where there is a choice."""
+    names = installed()
+    if len(names) == 1:
+        missing = "; ".join(f"{name}: {INSTALL[name]}" for name in BACKENDS if name not in names)
+        return Backend(names[0], f"the only one installed ({missing})")
+    seconds = {name: _time(Backend(name, ""), step, shape, axis, dtype) for name in names}
+    best = min(seconds, key=seconds.__getitem__)
+    timed = ", ".join(f"{name} {1e6 * took:.0f} µs" for name, took in seconds.items())
+    return Backend(best, f"timed on a block of {shape}: {timed}")
+
+
+def _time(backend: Backend, step: Fft, shape: Shape, axis: int, dtype: np.dtype) -> float:
+    """Seconds for a block, the best of a few runs."""
+    random = np.random.default_rng(0)
+    block = random.standard_normal(shape).astype(dtype)
+    if step.op == "irfft":
+        block = block.astype(complex_of(dtype))
+    took = []
+    for _ in range(REPEATS + 1):  # the first makes the library's own plan
+        start = time.perf_counter()
+        backend(step, block, axis, overwrite=False)
+        took.append(time.perf_counter() - start)
+    return min(took[1:])

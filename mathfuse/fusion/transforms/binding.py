@@ -1,0 +1,130 @@
+"""What users pass to a plan, checked: callbacks with operands, their shapes, outputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from mathfuse.epilogs import Callback, Constant
+from mathfuse.epilogs.values import is_scalar
+from mathfuse.fusion.transforms.kinds import Shape
+from mathfuse.runtime import arrays
+from mathfuse.runtime.arrays import HostArray
+from mathfuse.runtime.errors import CallbackError, PlanError
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A callback with every operand bound, and the operands as the CPU reads them."""
+
+    callback: Callback
+    hosts: Mapping[str, HostArray]
+    operands: Mapping[str, Any]
+
+
+def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None = None) -> Bound | None:
+    """`callback` as a prolog or epilog, its free operands taken from `inputs`; None where there is none.
+
+    Raises
+    ------
+    CallbackError
+        If it is no callback, or an operand is unknown or left unbound.
+    """
+    if callback is None:
+        if inputs:
+            raise CallbackError(f"{kind}_inputs binds {', '.join(inputs)}, but there is no {kind}")
+        return None
+    if not isinstance(callback, Callback):
+        name = getattr(callback, "__name__", type(callback).__name__)
+        raise CallbackError(f"{kind}={name} is no callback: decorate the function with @mf.{kind}")
+    callback = callback.as_kind(kind)(**(inputs or {}))
+    if callback.free:
+        names = ", ".join(f"{name}=…" for name in callback.free)
+        raise CallbackError(
+            f"{kind} {callback} has unbound operands: write {callback.links[0].function.__name__}({names})"
+        )
+    values = {name: unwrapped(value) for name, value in callback.bound.items()}
+    hosts = {name: arrays.as_host(v, f"operand {name!r}") for name, v in values.items() if not is_scalar(v)}
+    return Bound(callback, hosts, {name: hosts[name].view if name in hosts else v for name, v in values.items()})
+
+
+def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback | None:
+    """The callback with those of `operands` bound that it has.
+
+    Raises
+    ------
+    PlanError
+        If a value is of another dtype or shape than the one it replaces.
+    """
+    if callback is None:
+        return None
+    mine = {name: value for name, value in operands.items() if name in callback.operands}
+    for name, value in mine.items():
+        before, now = described(callback.bound.get(name)), described(value)
+        if before != now:
+            raise PlanError(f"operand {name!r} was planned as {before} and cannot become {now}: call plan again")
+    return callback(**mine)
+
+
+def described(value: Any) -> str:
+    """Dtype and shape of an array or scalar, in words."""
+    value = unwrapped(value)
+    if is_scalar(value) or not hasattr(value, "shape"):
+        return f"a {type(value).__name__}"
+    return f"{value.dtype} of shape {tuple(value.shape)}"
+
+
+def unwrapped(value: Any) -> Any:
+    """The array in a constant; anything else as it is."""
+    return value.array if isinstance(value, Constant) else value
+
+
+def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: Shape) -> None:
+    """Raise PlanError where an operand is smaller than the indices at which it is read.
+
+    Parameters
+    ----------
+    accesses
+        By operand, the ways it is read: "broadcast" for the own index without writing it, else for each dimension the
+        axis a of a plain ``index[a]``, or None for any other index, which is the callback's own business.
+    extents
+        Of the index space.
+    """
+    for name, patterns in accesses.items():
+        shape = bound.hosts[name].view.shape if name in bound.hosts else ()
+        for pattern in patterns:
+            if pattern == "broadcast":
+                needed = extents[len(extents) - len(shape) :]
+                fits = all(have in (1, need) for have, need in zip(shape, needed))
+            else:
+                needed = tuple(shape[d] if a is None else extents[a] for d, a in enumerate(pattern))
+                fits = all(have >= need for have, need in zip(shape, needed))
+            if shape and not fits:
+                raise PlanError(f"{kind} {bound.callback} reads {name!r} as shape {needed}, but it has shape {shape}")
+
+
+def output(out: Any, shape: Shape, dtype: np.dtype) -> np.ndarray:
+    """A writable view of `out`.
+
+    Raises
+    ------
+    PlanError
+        If it has not the shape and dtype of the result.
+    """
+    view = arrays.as_output(out)
+    if view.shape != shape or view.dtype != dtype:
+        raise PlanError(f"out has dtype {view.dtype} and shape {view.shape}, the result has {dtype} and {shape}")
+    return view
+
+
+def check_overlap(out: np.ndarray, x: np.ndarray, in_place: bool, operands: Mapping[str, HostArray]) -> None:
+    """Raise PlanError if `out` shares memory with an operand, or with `x` where it may not."""
+    if arrays.overlaps(out, x) and not (in_place and arrays.same_view(out, x)):
+        how = "pass x itself as out" if in_place else "this plan cannot work in place"
+        raise PlanError(f"out overlaps the input in memory: {how}, or give memory of its own")
+    for name, host in operands.items():
+        if arrays.overlaps(out, host.view):
+            raise PlanError(f"out overlaps operand {name!r} in memory: give one of them memory of its own")

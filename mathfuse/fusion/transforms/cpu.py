@@ -1,0 +1,187 @@
+"""Strategy `cpu`: an FFT library on cache-sized boxes of lines, the compiled callbacks applied while these are hot."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from mathfuse.fusion.plan import Explanation
+from mathfuse.fusion.transforms import backends
+from mathfuse.fusion.transforms.kinds import Shape, real_of
+from mathfuse.fusion.transforms.passes import Box, Fft, Pass, Role, boxes, lines_per_box, stride_conflicts
+from mathfuse.fusion.transforms.pipeline import Pipeline
+from mathfuse.fusion.transforms.storage import Halves, Storage, Whole, same_memory
+from mathfuse.fusion.transforms.workers import share
+
+# One step on a block: (block, logical index of its first element, where the result belongs or None) -> block
+StepFunction = Callable[[np.ndarray, Shape, "np.ndarray | None"], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A pass with everything chosen: boxes, back ends, kernels."""
+
+    plan: Pass
+    boxes: list[Box]
+    staged: bool  # whether each box is first copied to contiguous memory
+    steps: tuple[StepFunction, ...]
+    backends: tuple[backends.Backend, ...]
+
+    def run(self, source: Storage, target: Storage, workers: int) -> None:
+        """All boxes, shared by the workers."""
+        source = source.part(self.plan.extents)
+
+        def take(box: Box) -> None:
+            block = source.read(box).copy() if self.staged else source.read(box)
+            start = tuple(span.start or 0 for span in box)
+            place = target.array[box] if isinstance(target, Whole) else None
+            for step in self.steps:
+                block = step(block, start, place if step is self.steps[-1] else None)
+            if place is None or not same_memory(place, block):
+                target.write(box, block)
+
+        share(take, self.boxes, workers)
+
+    def __str__(self) -> str:
+        hot = ", staged" if self.staged else ""
+        names = "/".join(dict.fromkeys(backend.name for backend in self.backends))
+        return f"{self.plan} in {len(self.boxes)} boxes{hot} by {names}"
+
+
+class CpuStrategy:
+    """A pipeline bound to its input and operands; safe to run from several threads at once."""
+
+    def __init__(self, pipeline: Pipeline, x: np.ndarray) -> None:
+        self.pipeline, self.x = pipeline, x
+        self._stages: dict[tuple[int, ...], list[Stage]] = {}
+        self.stages(self.new_out())  # whatever cannot be compiled fails here
+
+    def new_out(self) -> np.ndarray:
+        return np.empty(self.pipeline.out_shape, self.pipeline.out_dtype)
+
+    def run(self, out: np.ndarray) -> np.ndarray:
+        """Compute into `out`, of the right shape and dtype and any strides."""
+        if out.size:
+            x, work, result = Whole(self.x), self._work(out), Whole(out)
+            for stage in self.stages(out):
+                source = x if stage.plan.source == "x" else work
+                target = result if stage.plan.target == "out" else work
+                stage.run(source, target, self.pipeline.tuning.workers)
+        return out
+
+    def stages(self, out: np.ndarray) -> list[Stage]:
+        """The passes prepared for outputs with the strides of this one."""
+        if out.strides not in self._stages:
+            work = self._work(out)
+            self._stages[out.strides] = [self._stage(plan, work, out) for plan in self.pipeline.passes]
+        return self._stages[out.strides]
+
+    def explain(self, title: str) -> Explanation:
+        """The decisions for an output in C order."""
+        out, tuning = self.new_out(), self.pipeline.tuning
+        stages, work = self.stages(out), self._work(out)
+        backs = {f"{step.op}({step.length})": b for s in stages for step, b in zip(s.plan.transforms, s.backends)}
+        return Explanation(
+            title=f"{title} → {out.dtype}{list(out.shape)}",
+            strategy="cpu",
+            reason="the input is in CPU memory; callbacks run on boxes of lines while these are in the cache",
+            rejected=(
+                ("a library call and NumPy", f"each callback would move {out.nbytes:,} bytes there and back again"),
+            ),
+            passes=tuple(map(str, stages)),
+            details=(
+                *((step, f"{backend.name}, {backend.reason}") for step, backend in backs.items()),
+                ("threads", str(tuning.workers)),
+                ("a hot box", f"about {tuning.block_bytes:,} bytes"),
+            ),
+            workspace_bytes=work.bytes_beside(out) + tuning.workers * tuning.block_bytes,
+        )
+
+    def _work(self, out: np.ndarray) -> Storage:
+        """Where the spectrum lies between two passes: in the memory of the result wherever it fits."""
+        p = self.pipeline
+        if len(p.passes) == 1 or (out.shape, out.dtype) == (p.spectrum_shape, p.spectrum_dtype):
+            return Whole(out)
+        halved = out.shape[p.real_axis] // 2 + 1 == p.spectrum_shape[p.real_axis] and out.dtype.kind == "f"
+        if halved and out.dtype == real_of(p.spectrum_dtype) and out.strides[p.real_axis] == out.itemsize:
+            return Halves.inside(out, p.real_axis)
+        return Whole(np.empty(p.spectrum_shape, p.spectrum_dtype))
+
+    def _stage(self, plan: Pass, work: Storage, out: np.ndarray) -> Stage:
+        p, axis = self.pipeline, plan.axis
+        source = (Whole(self.x) if plan.source == "x" else work).part(plan.extents)
+        target = Whole(out) if plan.target == "out" else work
+        itemsize = p.spectrum_dtype.itemsize
+        lines = math.prod(extent for a, extent in enumerate(plan.extents) if a != axis)
+        line_bytes = itemsize * max(step.length for step in plan.transforms)
+        height = lines_per_box(lines, line_bytes, itemsize, p.tuning.block_bytes, p.tuning.workers)
+        cut = next((s.cut for s in (source, target) if s.cut and s.cut[0] != axis), None)
+        parts = boxes(plan.extents, axis, memory_order(target.strides), height, cut)
+        staged = stride_conflicts(source.strides[axis])
+        shape = source.read(parts[0]).shape if parts else plan.extents
+
+        steps: list[StepFunction] = []
+        chosen: list[backends.Backend] = []
+        dtype = self.x.dtype if plan.source == "x" else p.spectrum_dtype
+        ours = staged or plan.source == "work"  # whether the block's memory may be written
+        view = ours and not staged  # whether the block may be a view of the work storage
+        for step in plan.steps:
+            if isinstance(step, Fft):
+                backend = self._backend(step, shape, axis, dtype)
+                chosen.append(backend)
+                steps.append(_transform(backend, step, axis, ours))
+                view = view and dtype.kind == "c" and step.reads == step.writes == plan.extents[axis]
+                dtype = real_of(p.spectrum_dtype) if step.op == "irfft" else p.spectrum_dtype
+                shape = (*shape[:axis], step.writes, *shape[axis + 1 :])
+            else:
+                steps.append(self._apply(step.role, work, out, view))
+                dtype = p.functions[step.role].stored
+            ours = True
+        return Stage(plan, parts, staged, tuple(steps), tuple(chosen))
+
+    def _backend(self, step: Fft, shape: Shape, axis: int, dtype: np.dtype) -> backends.Backend:
+        if name := self.pipeline.tuning.backend:
+            backends.load(name)
+            return backends.Backend(name, "as asked for")
+        return backends.fastest(step, shape, axis, dtype)
+
+    def _apply(self, role: Role, work: Storage, out: np.ndarray, view: bool) -> StepFunction:
+        """The kernel of a callback. Loops run in the order of the memory that is not in the cache yet or any more."""
+        function = self.pipeline.functions[role]
+        cold = {"prolog": self.x.strides, "transfer": work.strides, "epilog": out.strides}[role]
+        order = memory_order(cold)
+        inner = order[-1]
+        fresh = inner == len(order) - 1  # blocks that are no views are contiguous
+        in_work = fresh and (not view or work.strides[inner] == self.pipeline.spectrum_dtype.itemsize)
+        unit = {
+            "prolog": (self.x.strides[inner] == self.x.itemsize, fresh),
+            "transfer": (in_work, in_work),
+            "epilog": (in_work, out.strides[inner] == out.itemsize),
+        }[role]
+        in_place = role == "transfer" or (role == "epilog" and view and work.bytes_beside(out) == 0)
+        kernel = function.kernel(order, unit, in_place)
+        run = kernel.bind(function.operands, function.shape, function.source)
+
+        def step(block: np.ndarray, start: Shape, place: np.ndarray | None) -> np.ndarray:
+            if unit[0] and block.strides[inner] != block.itemsize and block.shape[inner] > 1:
+                block = np.ascontiguousarray(block)  # a library may return another layout than it was given
+            if in_place:
+                place = block
+            elif place is None:
+                place = np.empty(block.shape, function.stored)
+            run(block, place, start)
+            return place
+
+        return step
+
+
+def _transform(backend: backends.Backend, fft: Fft, axis: int, overwrite: bool) -> StepFunction:
+    return lambda block, start, place: backend(fft, block, axis, overwrite)
+
+
+def memory_order(strides: tuple[int, ...]) -> Shape:
+    """The axes from the largest stride to the smallest; axes of stride 0, along which nothing is new, come first."""
+    return tuple(sorted(range(len(strides)), key=lambda a: -abs(strides[a]) if strides[a] else -math.inf))

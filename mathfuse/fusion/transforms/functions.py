@@ -1,0 +1,162 @@
+"""The functions of `mathfuse.fft`: each makes a plan, executes it once and frees it. One body serves all kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import fields
+from inspect import Parameter, Signature
+from typing import Any
+
+from mathfuse.fusion.transforms.choices import Choices
+from mathfuse.fusion.transforms.kinds import KINDS, Ints
+from mathfuse.fusion.transforms.plans import FFT, SpectralFilter
+
+
+def transform(kind: str) -> Callable[..., Any]:
+    """SciPy's function of the name `kind`, with callbacks."""
+    one = KINDS[kind].rank == 1
+    length, axes = ("n", "axis") if one else ("s", "axes")
+    default = -1 if one else (-2, -1) if KINDS[kind].rank == 2 else None
+    signature = _signature({"x": Parameter.empty, length: None, axes: default, "norm": None})
+
+    def function(*positional: Any, **named: Any) -> Any:
+        given = signature.bind(*positional, **named).arguments
+        specified = FFT(
+            given.pop("x"), given.pop(axes, default), given.pop(length, None), kind, given.pop("norm", None)
+        )
+        return _once(specified, given)
+
+    function.__name__ = function.__qualname__ = kind
+    function.__module__ = "mathfuse.fft"
+    function.__doc__ = _DOC.format(
+        kind=kind,
+        summary=_SUMMARY[kind.rstrip("2n")],
+        where=" along one axis" if one else " along two axes" if default else " along any number of axes",
+        lengths=_LENGTHS[one].format(inverse=_INVERSE if KINDS[kind].family == "c2r" else ""),
+        axes=_AXES[one].format(default="the last two" if default else "all, or as many of the last as `s` has lengths"),
+    )
+    function.__signature__ = signature  # type: ignore[attr-defined]
+    return function
+
+
+def spectral_filter(x: Any, transfer: Any, axes: Ints = None, *, out: Any = None, **choices: Any) -> Any:
+    """Filter an array in the frequency domain: transform, multiply each frequency, transform back.
+
+    Parameters
+    ----------
+    x : array
+        The input, of any rank above 0. Real input goes through half spectra and gives a real result, complex input a
+        complex one, in the precision of the input: float32, float64, complex64 or complex128.
+    transfer : Callback or array
+        An epilog applied to the spectrum, which sees the index in the spectrum (of real input: the half spectrum) and
+        as `shape` the extents of `x`, or an array that broadcasts to the spectrum and multiplies it. For real input it
+        must be Hermitian-symmetric, as filters made of squares of `signed_frequency` are; that is not checked.
+    axes : int or sequence of int, optional
+        Transform axes, by default all.
+    out : array, optional
+        Where the result goes; `x` itself filters in place.
+    **choices
+        What `SpectralFilter.plan` takes: prolog, epilog, their inputs, execution, workers, block_bytes, backend,
+        options.
+
+    Returns
+    -------
+    array
+        Of the shape, the precision and the framework of `x`; of the dtype of the epilog, if there is one.
+
+    Raises
+    ------
+    PlanError
+        If axes, the transfer array, operands or `out` do not fit.
+    CallbackError
+        If a callback cannot be compiled, has unbound operands, or returns complex where the result is real.
+    UnsupportedError
+        For dtypes, arrays and places that are not supported.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import mathfuse as mf
+    >>> image = np.random.default_rng(0).random((64, 64), dtype=np.float32)
+    >>> blurred = mf.fft.spectral_filter(image, mf.gaussian(sigma=2.0))
+    >>> blurred.shape, blurred.dtype
+    ((64, 64), dtype('float32'))
+    """
+    return _once(SpectralFilter(x, transfer, axes), {"out": out, **choices})
+
+
+def _once(specified: FFT | SpectralFilter, choices: dict[str, Any]) -> Any:
+    with specified as plan:
+        out = choices.pop("out", None)
+        return plan.plan(**choices).execute(out)
+
+
+def _signature(positional: dict[str, Any]) -> Signature:
+    named = {"out": None, **{field.name: field.default for field in fields(Choices)}, "options": None}
+    return Signature(
+        [Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, default=value) for name, value in positional.items()]
+        + [Parameter(name, Parameter.KEYWORD_ONLY, default=value) for name, value in named.items()]
+    )
+
+
+_SUMMARY = {
+    "fft": "discrete Fourier transform",
+    "ifft": "inverse discrete Fourier transform",
+    "rfft": "discrete Fourier transform of real input, the half spectrum",
+    "irfft": "inverse discrete Fourier transform of a half spectrum to real output",
+}
+_LENGTHS = {
+    True: "n : int, optional\n        Length of the transform: the input is cut or padded with zeros to it.{inverse}",
+    False: "s : sequence of int, optional\n        Length of the transform along each axis: the input is cut or "
+    "padded with zeros to it.{inverse}",
+}
+_INVERSE = "\n        That of the result for the halved axis, by default twice the input's extent less one."
+_AXES = {
+    True: "axis : int\n        The transform axis.",
+    False: "axes : sequence of int, optional\n        The transform axes, by default {default}; the last is the one "
+    "that half spectra halve.",
+}
+_DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.fft.{kind}``.
+
+    Prolog, pad or cut, transform, scale, epilog: in this order.
+
+    Parameters
+    ----------
+    x : array
+        NumPy, PyTorch or JAX in CPU memory, or any array with DLPack; any rank above 0, any strides. It is never
+        written. float32 and complex64 are transformed in 32 bits, float64 and complex128 in 64, float16 as float32,
+        integers and bool as float64; with a prolog, what that returns counts.
+    {lengths}
+    {axes}
+    norm : {{None, "backward", "ortho", "forward"}}
+        Where to scale: the inverse by 1/n (None, "backward"), the forward transform by 1/n, or both by 1/√n.
+    out : array, optional
+        Where the result goes, of its shape and dtype. `x` itself will do where a complex transform keeps both; it
+        overlaps no operand otherwise.
+    prolog, epilog : Callback, optional
+        Applied to each element as it is read, and to each result before it is written.
+    prolog_inputs, epilog_inputs : mapping, optional
+        Their free operands, by name.
+    execution : {{None, "cpu", "cuda"}}
+        Where to run; None is where `x` is.
+    workers, block_bytes, backend, options
+        As for `FFT.plan`.
+
+    Returns
+    -------
+    array
+        Of the framework of `x`; of the dtype that the epilog returns, if there is one.
+
+    Raises
+    ------
+    PlanError
+        If lengths, axes, operands or `out` do not fit.
+    CallbackError
+        If a callback cannot be compiled, has unbound operands, or returns complex where the result is real.
+    UnsupportedError
+        For dtypes, arrays and places that are not supported.
+
+    See Also
+    --------
+    FFT : The same as a plan, to be executed often.
+    """
