@@ -28,7 +28,7 @@ LIBRARIES = {
     "numba": ("mathfuse.fusion.compiler",),
     "llvmlite": ("mathfuse.fusion.compiler",),
     "cuda": ("mathfuse.fusion.compiler", "mathfuse.cli.doctor"),
-    "ctypes": ("mathfuse.runtime", "mathfuse.fusion.compiler.cpu"),
+    "ctypes": ("mathfuse.runtime", "mathfuse.fusion.compiler.cpu", "mathfuse.fusion.compiler.native"),
 }
 
 

@@ -152,7 +152,7 @@ def draw(before: np.ndarray, after: np.ndarray, sigma: float, output: str) -> No
     panels[2].set_title("log spectrum: before | after")
     for panel in panels:
         panel.set_axis_off()
-    figure.savefig(output, format="png")
+    figure.savefig(output, format="png", pil_kwargs={"optimize": True})
 
 
 def log_spectrum(image: np.ndarray) -> np.ndarray:

@@ -9,7 +9,6 @@ import argparse
 import importlib.metadata
 import os
 import platform
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mathfuse.cli.cache import size
+from mathfuse.fusion.compiler import toolchain
+from mathfuse.runtime.errors import ToolchainError
 
 OK, ABSENT, WARNING, BROKEN = "ok", "absent", "warning", "broken"
 
@@ -31,7 +32,7 @@ class Part:
     group: str
     wheels: tuple[str, ...] = ()  # distributions that carry it; the first one installed tells the version
     library: str = ""  # its name for cuda-pathfinder
-    program: str = ""
+    disassembler: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,10 +72,8 @@ class Finding:
 
 GROUPS = {
     "base": Group("Base", "always", "pip install {name}"),
-    "compiler": Group(
-        "CUDA compiler (needs no GPU)", "together", 'pip install "mathfuse[cu{cuda}]"', ("cuda-core", "numba-cuda")
-    ),
-    "gpu": Group("CUDA libraries", "never", 'pip install "mathfuse[cu{cuda}]"'),
+    "compiler": Group("CUDA compiler (needs no GPU)", "together", 'pip install "mathfuse[cu{cuda}]"', ("cuda-core",)),
+    "gpu": Group("CUDA libraries (for running on a GPU)", "never", 'pip install "mathfuse[cu{cuda}]"'),
     "cpu": Group("CPU transforms", "never", 'pip install "mathfuse[cpu]"'),
     "demo": Group("Demo", "never", 'pip install "mathfuse[demo]"'),
     "arrays": Group("Array libraries", "never", "pip install {name}"),
@@ -85,13 +84,14 @@ PARTS = (
         Part(name, "base", (name,))
         for name in ("numba", "llvmlite", "numpy", "scipy", "platformdirs", "filelock", "cloudpickle")
     ),
-    *(Part(name, "compiler", (name,)) for name in ("numba-cuda", "cuda-core", "cuda-bindings")),
+    *(Part(name, "compiler", (name,)) for name in ("cuda-core", "cuda-bindings")),
     Part("libNVVM", "compiler", ("nvidia-nvvm", "nvidia-cuda-nvcc-cu12"), library="nvvm"),
     Part("nvJitLink", "compiler", ("nvidia-nvjitlink", "nvidia-nvjitlink-cu12"), library="nvJitLink"),
     Part("NVRTC", "compiler", ("nvidia-cuda-nvrtc", "nvidia-cuda-nvrtc-cu12"), library="nvrtc"),
-    Part("nvdisasm", "compiler", ("nvidia-cuda-nvdisasm",), program="nvdisasm"),
+    Part("nvdisasm", "compiler", ("nvidia-cuda-nvdisasm",), disassembler=True),
     Part("cuFFT", "gpu", ("nvidia-cufft", "nvidia-cufft-cu12"), library="cufft"),
     Part("cuBLAS", "gpu", ("nvidia-cublas", "nvidia-cublas-cu12"), library="cublasLt"),
+    Part("numba-cuda", "gpu", ("numba-cuda",)),
     Part("cupy", "gpu", ("cupy-cuda13x", "cupy-cuda12x", "cupy")),
     Part("mkl_fft", "cpu", ("mkl_fft",)),
     Part("matplotlib", "demo", ("matplotlib",)),
@@ -232,7 +232,7 @@ def release(version: str) -> tuple[int, ...]:
 def look(part: Part) -> Found | None:
     """Find a part: by its distributions' metadata, else where cuda-pathfinder or PATH has it."""
     version = next(filter(None, map(distribution_version, part.wheels)), "")
-    place = "" if version else locate_library(part.library) or locate_program(part.program)
+    place = "" if version else locate_library(part.library) or locate_disassembler(part.disassembler)
     return Found(version, place) if version or place else None
 
 
@@ -256,8 +256,13 @@ def locate_library(name: str) -> str:
         return ""
 
 
-def locate_program(name: str) -> str:
-    return (name and shutil.which(name)) or ""
+def locate_disassembler(wanted: bool) -> str:
+    if not wanted:
+        return ""
+    try:
+        return toolchain.nvdisasm()
+    except ToolchainError:
+        return ""
 
 
 def find_gpus() -> list[str] | None:

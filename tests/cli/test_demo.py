@@ -24,7 +24,7 @@ def test_the_photograph_is_blurred_checked_timed_and_drawn(tmp_path, capsys):
         assert word in shown
     with Image.open(output) as picture:
         assert picture.format == "PNG"
-        assert picture.width > 2.5 * picture.height
+        assert picture.width > 2 * picture.height
 
 
 def test_the_users_own_file_and_sigma(tmp_path, capsys):
