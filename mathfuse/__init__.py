@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import mathfuse.fft as fft
+    from mathfuse import fft as fft
     from mathfuse.epilogs import *  # noqa: F403
     from mathfuse.fusion.compiler import compile as compile
     from mathfuse.runtime.errors import CallbackError as CallbackError
