@@ -15,7 +15,7 @@ import numpy as np
 from mathfuse.epilogs import Callback
 from mathfuse.runtime.cache import Artifact, default_store
 
-from .capture import captured_arrays
+from .fingerprint import captured_arrays
 from .key import artifact_key
 from .parameters import Layout, Writer
 from .signature import Signature
@@ -66,15 +66,16 @@ class ElementwiseSpec:
 class CpuKernel:
     """Compiled code for one :class:`ElementwiseSpec`."""
 
-    def __init__(self, spec: ElementwiseSpec, signature: Signature, artifact: Artifact) -> None:
-        self.spec, self.signature, self.layout = spec, signature, loop_layout(signature)
-        self.result_dtype = np.dtype(str(artifact.metadata["result_dtype"]))
-        self.weak_bits = int(artifact.metadata["weak_bits"])  # type: ignore[arg-type]
-        self.accesses: dict[str, list] = dict(artifact.metadata["accesses"])  # type: ignore[call-overload]
-        self.assigned: tuple[str, ...] = tuple(artifact.metadata["assigned"])  # type: ignore[arg-type]
-        self.function = _load(artifact.payload)
+    def __init__(self, spec: ElementwiseSpec, signature: Signature, code: _Code) -> None:
+        self.spec, self.signature, self.layout, self.function = spec, signature, loop_layout(signature), code.function
+        self.result_dtype = np.dtype(code.metadata["result_dtype"])
+        self.weak_bits: int = code.metadata["weak_bits"]
+        self.accesses: dict[str, list] = code.metadata["accesses"]
+        self.assigned: tuple[str, ...] = tuple(code.metadata["assigned"])
 
-    def bind(self, operands: Mapping[str, Any], shape: tuple[int, ...], whole_source: np.ndarray | None = None) -> Function[..., None]:
+    def bind(
+        self, operands: Mapping[str, Any], shape: tuple[int, ...], whole_source: np.ndarray | None = None
+    ) -> Function[..., None]:
         """``run(source, destination, start)`` with operands and logical extents filled in. Threads may share it."""
         writer = Writer(self.layout, self.weak_bits)
         writer.integers("shape", *shape)
@@ -123,20 +124,34 @@ def elementwise(spec: ElementwiseSpec) -> CpuKernel:
     """
     signature = spec.signature()
     key = artifact_key(
-        "cpu elementwise", signature, host=host(), result=str(spec.result_dtype), order=spec.order, unit=spec.unit_stride, in_place=spec.in_place
+        "cpu elementwise",
+        signature,
+        host=host(),
+        result=str(spec.result_dtype),
+        order=spec.order,
+        unit=spec.unit_stride,
+        in_place=spec.in_place,
     )
     with _lock:
-        kernel = _kernels.get(key)
-    if kernel is None:
-        kernel = CpuKernel(spec, signature, default_store().get_or_make(key, lambda: _compile(spec, signature)))
+        code = _loaded.get(key)
+    if code is None:
+        label = f"{spec.callback!r} for the CPU"
+        artifact = default_store().get_or_make(key, lambda: _compile(spec, signature), label)
+        code = _Code(_load(artifact.payload), artifact.metadata)
         with _lock:
-            if len(_kernels) > 512:
-                _kernels.clear()
-            _kernels[key] = kernel
-    return kernel
+            _loaded[key] = code
+    return CpuKernel(spec, signature, code)
 
 
-_kernels: dict[str, CpuKernel] = {}
+@dataclass(frozen=True)
+class _Code:
+    """Code in memory and what is known about it; never unloaded, since bound kernels point to it."""
+
+    function: Function[[int], None]
+    metadata: Mapping[str, Any]
+
+
+_loaded: dict[str, _Code] = {}
 
 
 def _compile(spec: ElementwiseSpec, signature: Signature) -> Artifact:
@@ -144,15 +159,7 @@ def _compile(spec: ElementwiseSpec, signature: Signature) -> Artifact:
     from .native import object_code
 
     module, facts, result = build_loops(spec, signature, loop_layout(signature))
-    return Artifact(
-        object_code(str(module)),
-        {
-            "result_dtype": str(result),
-            "weak_bits": facts.weak_bits,
-            "accesses": {name: [list(p) if isinstance(p, tuple) else p for p in patterns] for name, patterns in facts.accesses.patterns.items()},
-            "assigned": sorted(facts.accesses.assigned),
-        },
-    )
+    return Artifact(object_code(str(module)), {"result_dtype": str(result), **facts.metadata()})
 
 
 def _load(payload: bytes) -> Function[[int], None]:

@@ -94,7 +94,9 @@ class Emitter:
             component = Scalar("f", to.bits)
             source = Scalar("f", have.bits) if have.kind == "c" else have
             parts = [self.convert(Value(source, (real,)), component).parts[0]]
-            parts.append(self.convert(Value(source, (imag,)), component).parts[0] if imag else ir.Constant(FLOAT[to.bits], 0.0))
+            parts.append(
+                self.convert(Value(source, (imag,)), component).parts[0] if imag else ir.Constant(FLOAT[to.bits], 0.0)
+            )
             return Value(to, tuple(parts))
         return Value(to, (self._convert_component(value.parts[0], have, to),))
 
@@ -166,15 +168,21 @@ class Emitter:
 
     def negate(self, value: Value) -> Value:
         if value.type.is_float:
-            return Value(value.type, tuple(self.builder.fneg(part) for part in value.parts))
+            return Value(value.type, tuple(self.negated(part) for part in value.parts))
         return Value(value.type, (self.builder.neg(value.parts[0]),))
+
+    def negated(self, x: ir.Value) -> ir.Value:
+        """``-x`` of one real component (libNVVM's dialect has no fneg)."""
+        return self.builder.fsub(ir.Constant(x.type, -0.0), x) if self.target.is_cuda else self.builder.fneg(x)
 
     def compare(self, operator: str, a: Value, b: Value) -> Value:
         """Comparison of two values of one type; complex ones know == and != only."""
         if a.type.kind == "c":
-            tests = [self.builder.fcmp_unordered(operator, x, y) for x, y in zip(a.parts, b.parts)] if operator == "!=" else [
-                self.builder.fcmp_ordered(operator, x, y) for x, y in zip(a.parts, b.parts)
-            ]
+            tests = (
+                [self.builder.fcmp_unordered(operator, x, y) for x, y in zip(a.parts, b.parts)]
+                if operator == "!="
+                else [self.builder.fcmp_ordered(operator, x, y) for x, y in zip(a.parts, b.parts)]
+            )
             return Value(BOOL, ((self.builder.or_ if operator == "!=" else self.builder.and_)(*tests),))
         x, y = a.parts[0], b.parts[0]
         if a.type.kind == "f":
@@ -214,7 +222,10 @@ class Emitter:
         if dtype.kind == "c":
             pair = ir.VectorType(FLOAT[scalar.bits], 2)
             if not self.target.is_cuda:  # two plain loads: LLVM's vectoriser knows interleaved accesses
-                return Value(scalar, tuple(self._load(pointer, FLOAT[scalar.bits], dtype.itemsize // 2, invariant, k) for k in (0, 1)))
+                return Value(
+                    scalar,
+                    tuple(self._load(pointer, FLOAT[scalar.bits], dtype.itemsize // 2, invariant, k) for k in (0, 1)),
+                )
             both = self._load(pointer, pair, dtype.itemsize, invariant)
             return Value(scalar, tuple(self.builder.extract_element(both, I32(k)) for k in (0, 1)))
         stored = self._storage(dtype)

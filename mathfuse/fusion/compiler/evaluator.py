@@ -12,68 +12,26 @@ import inspect
 import operator
 import types
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
 
+from mathfuse.epilogs.values import Constant, is_array
 from mathfuse.runtime.errors import CallbackError
 
 from . import library
-from .capture import is_array
+from .arithmetic import BoundMethod, Reject, describe, is_number
 from .emitter import Emitter, Value
-from .frontend import Code, frontend, numba_ir, quote
+from .frames import UNDEFINED, Frame, Knowledge, LocalFunction, Slot, Widen, rebuild, values_in, version_key
+from .frontend import frontend, numba_ir, quote
 from .iterators import Iterator, RangeIterator, iterate
+from .language import FORBIDDEN, RAISES, STATEMENTS
 from .operands import Accesses, Operand, OperandAccess
-from .operations import SPECIAL, BoundMethod, Operations, Reject, describe, is_number, unknown_callable
+from .operations import SPECIAL, Operations, unknown_callable
 from .scalars import Scalar, promote
 
-UNDEFINED = object()  # a variable that no path has assigned
-
-
-class Widen(Exception):
-    """Something 64-bit takes part: weak floats must be held in 64 bits. The caller starts again."""
-
-
-@dataclass
-class Knowledge:
-    """What one run over a callback teaches the next: the width of weak floats, types of variables, operands assigned to."""
-
-    weak_bits: int
-    widths: dict[tuple, Scalar] = field(default_factory=dict)
-    assigned: set[str] = field(default_factory=set)
-
-
-@dataclass(frozen=True, eq=False)
-class Slot:
-    """Stack memory (a register, once LLVM has seen it) that carries a variable from block to block."""
-
-    type: Scalar
-    cells: tuple[ir.Value, ...]
-
-
-@dataclass(frozen=True, eq=False)
-class LocalFunction:
-    """A lambda or an inner function of the callback, with the values it captured."""
-
-    function: types.FunctionType
-    captured: tuple[Any, ...]
-
-
-@dataclass(eq=False)
-class Frame:
-    """One call of one function: its code, where it was called, and the blocks made so far."""
-
-    code: Code
-    path: tuple
-    captured: tuple[Any, ...] = ()
-    fixed: tuple[Value, ...] = ()
-    versions: dict[tuple, ir.Block] = field(default_factory=dict)
-    returns: list[tuple[ir.Block, Any]] = field(default_factory=list)
-    slots: dict[tuple, Slot] = field(default_factory=dict)
-    pending: list[tuple[int, dict[str, Any], ir.Block]] = field(default_factory=list)
-    ranges: dict[tuple, RangeIterator] = field(default_factory=dict)
+UNARY = {"-": operator.neg, "+": operator.pos, "not": operator.not_, "~": operator.invert}
 
 
 class Evaluator:
@@ -91,12 +49,16 @@ class Evaluator:
         ``capture(array)`` gives the :class:`Operand` for an array found in a global or a closure.
     """
 
-    def __init__(self, emitter: Emitter, index: tuple[Value, ...], knowledge: Knowledge, capture: Callable[[Any], Operand]) -> None:
+    def __init__(
+        self, emitter: Emitter, index: tuple[Value, ...], knowledge: Knowledge, capture: Callable[[Any], Operand]
+    ) -> None:
         self.emitter, self.builder = emitter, emitter.builder
         self.widths, self.changed, self.capture = knowledge.widths, False, capture
         self.accesses = Accesses()
         self.operations = Operations(emitter, self._inline, self._coerce)
-        self.operand_access = OperandAccess(emitter, self.operations, index, self.accesses, frozenset(knowledge.assigned))
+        self.operand_access = OperandAccess(
+            emitter, self.operations, index, self.accesses, frozenset(knowledge.assigned)
+        )
         self.stack: list[Frame] = []
 
     # --- entry --------------------------------------------------------------------------------------------------------------
@@ -107,7 +69,9 @@ class Evaluator:
         except Reject as rejection:
             raise CallbackError(f"{quote(function)}\n{rejection}") from None
         if result is None:
-            raise CallbackError(f"{quote(function)}\nThe callback returns None on some path; every path must return the element's new value")
+            raise CallbackError(
+                f"{quote(function)}\nThe callback returns None on some path; every path must return the element's new value"
+            )
         return result
 
     def _inline(self, function: types.FunctionType, *arguments: Any) -> Any:
@@ -131,7 +95,9 @@ class Evaluator:
 
     position: tuple = ()
 
-    def _call_python(self, function: types.FunctionType, args: tuple, kwargs: dict[str, Any], path: tuple, captured: tuple = ()) -> Any:
+    def _call_python(
+        self, function: types.FunctionType, args: tuple, kwargs: dict[str, Any], path: tuple, captured: tuple = ()
+    ) -> Any:
         if any(frame.code.function is function for frame in self.stack) and not captured:
             raise Reject(f"{function.__name__} calls itself: recursion cannot run inside a kernel; write a loop")
         if len(self.stack) > 60:
@@ -143,7 +109,7 @@ class Evaluator:
             raise Reject(f"{function.__name__}(): {error}") from None
         bound.apply_defaults()
         arguments = {name: self._admit(value, name) for name, value in bound.arguments.items()}
-        frame = Frame(code, path, captured, tuple(_values(tuple(arguments.values()))))
+        frame = Frame(code, path, captured, tuple(values_in(tuple(arguments.values()))))
         self.stack.append(frame)
         saved = self.position
         try:
@@ -170,7 +136,7 @@ class Evaluator:
             self.builder.position_at_end(last)
             return value
         results = [value for _, value in frame.returns]
-        if all(_key(r) == _key(value) for r in results) and not list(_values(value)):
+        if all(version_key(r) == version_key(value) for r in results) and not list(values_in(value)):
             joined, store = value, None
         else:
             joined, store = self._join(results)
@@ -194,14 +160,18 @@ class Evaluator:
 
             return tuple(slot for slot, _ in columns), store_all
         if any(r is None for r in results):
-            raise Reject("returns None on some path and a value on another; every path must return the element's new value")
+            raise Reject(
+                "returns None on some path and a value on another; every path must return the element's new value"
+            )
         if not all(isinstance(r, (Value, Operand)) or is_number(r) for r in results):
             if all(r is results[0] for r in results):
                 return results[0], lambda result: None
             raise Reject("returns values of different kinds on different paths")
         scalar, _ = self.operations.common(*results)
         slot = self.slot(scalar)
-        return slot, lambda result: self.store(slot, self.operations.convert(result, self.operations.value(result), scalar))
+        return slot, lambda result: self.store(
+            slot, self.operations.convert(result, self.operations.value(result), scalar)
+        )
 
     # --- blocks -------------------------------------------------------------------------------------------------------------
     def _block(self, frame: Frame, label: int, env: dict[str, Any]) -> None:
@@ -219,7 +189,11 @@ class Evaluator:
         if isinstance(statement, numba_ir.Assign):
             env[statement.target.name] = self._expression(frame, statement.value, env)
         elif isinstance(statement, (numba_ir.SetItem, numba_ir.StaticSetItem)):
-            index = statement.index if isinstance(statement, numba_ir.StaticSetItem) else self._variable(statement.index, env)
+            index = (
+                statement.index
+                if isinstance(statement, numba_ir.StaticSetItem)
+                else self._variable(statement.index, env)
+            )
             self._set_item(self._variable(statement.target, env), index, self._variable(statement.value, env))
         elif isinstance(statement, numba_ir.Return):
             frame.returns.append((self.builder.block, self._variable(statement.value, env)))
@@ -232,7 +206,9 @@ class Evaluator:
         elif isinstance(statement, (numba_ir.Raise, numba_ir.StaticRaise, numba_ir.TryRaise, numba_ir.StaticTryRaise)):
             raise Reject(RAISES)
         elif not isinstance(statement, numba_ir.Del):
-            raise Reject(STATEMENTS.get(type(statement).__name__, f"{type(statement).__name__} has no meaning inside a kernel"))
+            raise Reject(
+                STATEMENTS.get(type(statement).__name__, f"{type(statement).__name__} has no meaning inside a kernel")
+            )
 
     def _branch(self, frame: Frame, statement: Any, env: dict[str, Any]) -> None:
         truth = self.operations.truth(self._variable(statement.cond, env))
@@ -247,20 +223,26 @@ class Evaluator:
     def _version(self, frame: Frame, label: int, env: dict[str, Any]) -> ir.Block:
         """The LLVM block for ``label`` under what is known now; made (and queued) when it is new."""
         changes = frame.code.assignments
-        template = {name: self._spill(frame, name, env[name], changes[name] > 1) for name in frame.code.live[label] if name in env}
-        key = (label, tuple((name, _key(entry)) for name, entry in sorted(template.items())))
+        template = {
+            name: self._spill(frame, name, env[name], changes[name] > 1)
+            for name in frame.code.live[label]
+            if name in env
+        }
+        key = (label, tuple((name, version_key(entry)) for name, entry in sorted(template.items())))
         block = frame.versions.get(key)
         if block is None:
             block = frame.versions[key] = self.builder.append_basic_block(f"at{label}")
             if len(frame.versions) > 4000:
-                raise Reject("the callback unrolls into more than 4000 blocks; loop over range(n) with an n that is not a constant")
+                raise Reject(
+                    "the callback unrolls into more than 4000 blocks; loop over range(n) with an n that is not a constant"
+                )
             frame.pending.append((label, template, block))
         return block
 
     def _spill(self, frame: Frame, name: str, value: Any, changes: bool) -> Any:
         """What the next block knows of a variable: the object itself, or the slot that now holds it."""
         if isinstance(value, tuple):
-            return _rebuild(value, [self._spill(frame, f"{name}.{k}", item, changes) for k, item in enumerate(value)])
+            return rebuild(value, [self._spill(frame, f"{name}.{k}", item, changes) for k, item in enumerate(value)])
         if changes and is_number(value):
             value = self.emitter.literal(value)  # a variable that is assigned twice is a run-time one
         if not isinstance(value, Value) or any(value is fixed for fixed in frame.fixed):
@@ -290,7 +272,7 @@ class Evaluator:
         if isinstance(entry, Slot):
             return Value(entry.type, tuple(self.builder.load(cell) for cell in entry.cells))
         if isinstance(entry, tuple):
-            return _rebuild(entry, [self.load(item) for item in entry])
+            return rebuild(entry, [self.load(item) for item in entry])
         return entry
 
     # --- expressions --------------------------------------------------------------------------------------------------------
@@ -320,6 +302,8 @@ class Evaluator:
         """An object of the Python world as the evaluator sees it: NumPy scalars are weak numbers, arrays are operands."""
         if isinstance(value, np.generic):
             return value.item()
+        if isinstance(value, Constant):
+            value = value.array
         if is_array(value):
             return self.capture(value)
         if isinstance(value, tuple) and type(value) is tuple:
@@ -352,7 +336,9 @@ class Evaluator:
             return self.operations.attribute(value, node.attr)
         if isinstance(value, type) or callable(value):
             return BoundMethod(node.attr, value)
-        raise Reject(f"{describe(value)} has no attributes inside a callback; capture the number itself: name = obj.{node.attr}")
+        raise Reject(
+            f"{describe(value)} has no attributes inside a callback; capture the number itself: name = obj.{node.attr}"
+        )
 
     def _operand_attribute(self, operand: Operand, name: str) -> Any:
         if name == "shape":
@@ -361,7 +347,9 @@ class Evaluator:
             return operand.ndim
         if name == "size":
             return self.operations.product(operand.shape)
-        raise Reject(f"operand {operand.name!r} has no {name!r} inside a callback; there are [index], .shape, .ndim and .size")
+        raise Reject(
+            f"operand {operand.name!r} has no {name!r} inside a callback; there are [index], .shape, .ndim and .size"
+        )
 
     def _do_getitem(self, frame: Frame, node: Any, env: dict[str, Any]) -> Any:
         return self._get_item(self._variable(node.value, env), self._variable(node.index, env))
@@ -377,7 +365,9 @@ class Evaluator:
                 try:
                     return container[index]
                 except IndexError:
-                    raise Reject(f"tuple index {index} is out of range: the tuple has {len(container)} elements") from None
+                    raise Reject(
+                        f"tuple index {index} is out of range: the tuple has {len(container)} elements"
+                    ) from None
             if isinstance(index, Value) and index.type.kind in "iu":
                 return self._select_item(container, index)
             raise Reject(f"a tuple index must be an integer, not {describe(index)}")
@@ -389,7 +379,11 @@ class Evaluator:
             raise Reject("index into an empty tuple")
         chosen: Any = items[0]
         for k in range(1, len(items)):
-            here = self.operations.binary(operator.or_, self.operations.binary(operator.eq, index, k), self.operations.binary(operator.eq, index, k - len(items)))
+            here = self.operations.binary(
+                operator.or_,
+                self.operations.binary(operator.eq, index, k),
+                self.operations.binary(operator.eq, index, k - len(items)),
+            )
             chosen = self.operations.where(here, items[k], chosen)
         return chosen
 
@@ -420,7 +414,9 @@ class Evaluator:
     def _do_exhaust_iter(self, frame: Frame, node: Any, env: dict[str, Any]) -> Any:
         value = self._variable(node.value, env)
         if not isinstance(value, tuple) or len(value) != node.count:
-            raise Reject(f"cannot unpack {describe(value) if not isinstance(value, tuple) else f'a tuple of {len(value)}'} into {node.count} names")
+            raise Reject(
+                f"cannot unpack {describe(value) if not isinstance(value, tuple) else f'a tuple of {len(value)}'} into {node.count} names"
+            )
         return value
 
     def _do_make_function(self, frame: Frame, node: Any, env: dict[str, Any]) -> LocalFunction:
@@ -473,36 +469,11 @@ class Evaluator:
         if function is range:
             return RangeIterator.of(self, args)
         if not all(isinstance(a, (tuple, Iterator)) or (function is enumerate and k) for k, a in enumerate(args)):
-            raise Reject(f"{function.__name__}() takes tuples such as `axes`, `index` or `shape`; loop over range(n) otherwise")
+            raise Reject(
+                f"{function.__name__}() takes tuples such as `axes`, `index` or `shape`; loop over range(n) otherwise"
+            )
         items = [tuple(a.items[a.position :]) if isinstance(a, Iterator) else a for a in args]
         return tuple(function(*items, **kwargs))
-
-
-UNARY = {"-": operator.neg, "+": operator.pos, "not": operator.not_, "~": operator.invert}
-
-STATEMENTS = {
-    "build_list": "a list needs memory at run time; write a tuple",
-    "build_map": "a dict needs memory at run time; write plain variables",
-    "build_set": "a set needs memory at run time; write a tuple",
-    "Yield": "a generator cannot run inside a kernel; write a loop",
-    "yield": "a generator cannot run inside a kernel; write a loop",
-    "EnterWith": "`with` cannot run inside a kernel",
-    "PopBlock": "`try` and `with` cannot run inside a kernel",
-    "DelAttr": "attributes cannot be deleted inside a kernel",
-    "SetAttr": "attributes cannot be assigned inside a kernel; return the value or assign to an operand's element",
-    "DelItem": "elements cannot be deleted inside a kernel",
-}
-
-RAISES = "a callback cannot raise: nothing inside a kernel can catch it; return math.nan, or check before the plan"
-ALLOCATES = "memory cannot be allocated inside a kernel; pass an array as an operand"
-FORBIDDEN: dict[Any, str] = {
-    print: "print() cannot run inside a kernel; call `callback.function` on sample values to look inside",
-    **{f: ALLOCATES for f in (list, dict, set, np.array, np.zeros, np.ones, np.empty, np.full, np.arange, np.asarray, np.zeros_like, np.empty_like)},
-    **{f: "reductions need the whole array; a callback sees one element at a time" for f in (np.sum, np.mean, np.max, np.min, np.dot, np.prod)},
-    open: "files cannot be opened inside a kernel",
-    isinstance: "types are fixed when the callback is compiled; isinstance() is not needed",
-    str: "strings cannot be made inside a kernel",
-}
 
 
 def _callback_function(function: Any) -> Any:
@@ -513,31 +484,10 @@ def _callback_function(function: Any) -> Any:
 
 def _is_library(function: types.FunctionType) -> bool:
     """A Python function of NumPy or the standard library: not meant to be inlined."""
-    return (function.__module__ or "").split(".")[0] in ("numpy", "scipy", "torch", "cupy", "jax") and function not in SPECIAL
-
-
-def _values(entry: Any) -> Any:
-    """Every run-time value inside an abstract one."""
-    if isinstance(entry, Value):
-        yield entry
-    elif isinstance(entry, tuple):
-        for item in entry:
-            yield from _values(item)
-
-
-def _rebuild(like: tuple, items: list[Any]) -> tuple:
-    """A tuple, or the named one that ``like`` is, of other items."""
-    return tuple(items) if type(like) is tuple else type(like)(*items)
-
-
-def _key(entry: Any) -> Any:
-    """What distinguishes two abstract values: equal keys share one block."""
-    if isinstance(entry, Slot):
-        return ("slot", entry.type)
-    if isinstance(entry, tuple):
-        return (type(entry).__name__, *(_key(item) for item in entry))
-    if is_number(entry):
-        return (type(entry).__name__, repr(entry))
-    if isinstance(entry, Iterator):
-        return ("iterator", entry.position, *(_key(item) for item in entry.items))
-    return ("object", id(entry))
+    return (function.__module__ or "").split(".")[0] in (
+        "numpy",
+        "scipy",
+        "torch",
+        "cupy",
+        "jax",
+    ) and function not in SPECIAL

@@ -37,14 +37,29 @@ def fingerprint(callback: Callback) -> str:
     return hashlib.blake2b(ascii(describe(callback)).encode(), digest_size=20).hexdigest()
 
 
+def captured_arrays(callback: Callback) -> dict[str, Any]:
+    """Arrays in globals, closures, defaults and modules that the callback's code can reach, each under a name of its own.
+
+    The names are the same wherever the fingerprint is.
+    """
+    _, objects = _surveyed(callback)
+    return {f"captured.{number}": value for number, value in enumerate(objects) if is_array(value)}
+
+
 def describe(callback: Callback) -> Description:
     """Everything that `fingerprint` digests."""
+    return _surveyed(callback)[0]
+
+
+def _surveyed(callback: Callback) -> tuple[Description, list[Any]]:
+    """The description, and the objects that it numbers."""
     survey = _Survey()
     links = tuple(
         (survey.value(link.function), link.parameters, link.reserved, link.fastmath, link.precision)
         for link in callback.links
     )
-    return SCHEMA, sys.implementation.name, sys.version_info[:2], links, survey.everything()
+    description = SCHEMA, sys.implementation.name, sys.version_info[:2], links, survey.everything()
+    return description, survey.objects
 
 
 class _Survey:
@@ -55,7 +70,7 @@ class _Survey:
 
     def __init__(self) -> None:
         self._numbers: dict[int, int] = {}  # by id
-        self._objects: list[Any] = []  # keeps them alive, and their ids with them
+        self.objects: list[Any] = []  # keeps them alive, and their ids with them
         self._attributes: dict[str, None] = {}  # all names that any code looks up, an ordered set
 
     def everything(self) -> Description:
@@ -63,10 +78,10 @@ class _Survey:
         described: list[Description] = []
         looked_up: set[tuple[int, str]] = set()
         while True:
-            while len(described) < len(self._objects):
-                described.append(self._object(self._objects[len(described)]))
+            while len(described) < len(self.objects):
+                described.append(self._object(self.objects[len(described)]))
             # A module that is a value, `m = settings`, may have any of its attributes read, in a helper even.
-            modules = [(k, module) for k, module in enumerate(self._objects) if isinstance(module, ModuleType)]
+            modules = [(k, module) for k, module in enumerate(self.objects) if isinstance(module, ModuleType)]
             new = [(k, m, name) for k, m in modules for name in self._attributes if (k, name) not in looked_up]
             if not new:
                 return tuple(described)
@@ -92,8 +107,8 @@ class _Survey:
 
     def _number(self, value: Any) -> int:
         if id(value) not in self._numbers:
-            self._numbers[id(value)] = len(self._objects)
-            self._objects.append(value)
+            self._numbers[id(value)] = len(self.objects)
+            self.objects.append(value)
         return self._numbers[id(value)]
 
     def _object(self, value: Any) -> Description:

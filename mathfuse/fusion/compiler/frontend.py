@@ -47,7 +47,9 @@ def _code(function: types.FunctionType) -> Code:
         blocks = run_frontend(function).blocks
     except NumbaError as error:
         text = str(error).split("\n")[0]
-        raise CallbackError(f"{quote(function, getattr(error, 'loc', None))}\nThis cannot run inside a kernel: {text}") from None
+        raise CallbackError(
+            f"{quote(function, getattr(error, 'loc', None))}\nThis cannot run inside a kernel: {text}"
+        ) from None
     targets = Counter(s.target.name for block in blocks.values() for s in block.body if isinstance(s, numba_ir.Assign))
     return Code(function, blocks, min(blocks), _liveness(blocks), targets)
 
@@ -67,7 +69,9 @@ def _liveness(blocks: dict[int, Any]) -> dict[int, frozenset[str]]:
             elif isinstance(value, numba_ir.Arg):
                 names = {f"arg.{value.name}"}
             else:
-                names = {v.name for v in value.list_vars()} if isinstance(value, (numba_ir.Stmt, numba_ir.Expr)) else set()
+                names = (
+                    {v.name for v in value.list_vars()} if isinstance(value, (numba_ir.Stmt, numba_ir.Expr)) else set()
+                )
             used |= names - defined
             if target:
                 defined.add(target)

@@ -6,8 +6,8 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .arithmetic import Reject, describe
 from .emitter import Value
-from .operations import Reject, describe
 from .scalars import INT
 
 if TYPE_CHECKING:
@@ -41,7 +41,9 @@ def iterate(value: Any) -> Iterator:
         return value
     if isinstance(value, tuple):
         return Iterator(value)
-    raise Reject(f"a loop runs over a tuple (`axes`, `shape`) or range(n), not over {describe(value)}; for an operand: range(array.shape[0])")
+    raise Reject(
+        f"a loop runs over a tuple (`axes`, `shape`) or range(n), not over {describe(value)}; for an operand: range(array.shape[0])"
+    )
 
 
 @dataclass(eq=False)
@@ -73,7 +75,9 @@ class RangeIterator:
     def start(self, evaluator: Evaluator) -> RangeIterator:
         """Stores the bounds; one pair of slots for each place in the code, however often it is reached."""
         operations = evaluator.operations
-        iterator = evaluator.stack[-1].ranges.setdefault(evaluator.position, RangeIterator(self.first, self.stop, self.step))
+        iterator = evaluator.stack[-1].ranges.setdefault(
+            evaluator.position, RangeIterator(self.first, self.stop, self.step)
+        )
         if iterator.current is None or iterator.end is None:
             iterator.current, iterator.end = evaluator.slot(INT), evaluator.slot(INT)
         iterator.step = self.step

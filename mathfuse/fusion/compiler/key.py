@@ -11,7 +11,16 @@ from typing import Any
 from .fingerprint import fingerprint
 from .signature import Signature
 
-COMPILERS = ("llvmlite", "numba", "cuda-core", "cuda-bindings", "nvidia-nvvm", "nvidia-nvjitlink", "nvidia-cuda-nvcc-cu12", "nvidia-nvjitlink-cu12")
+COMPILERS = (
+    "llvmlite",
+    "numba",
+    "cuda-core",
+    "cuda-bindings",
+    "nvidia-nvvm",
+    "nvidia-nvjitlink",
+    "nvidia-cuda-nvcc-cu12",
+    "nvidia-nvjitlink-cu12",
+)
 
 
 def artifact_key(pipeline: str, signature: Signature, **more: Any) -> str:

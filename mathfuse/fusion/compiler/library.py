@@ -272,11 +272,21 @@ def remainder_unsigned(a, b):
     return np.where(b == 0, np.uint64(0), a - divide_unsigned(a, b) * b)
 
 
-# --- float32 sine and cosine on a GPU ---------------------------------------------------------------------------------------------
-# libdevice reduces large arguments through local memory and float64. Here: Cody and Waite's three constants up to 2^15, and
+# --- float32 on a GPU, where libdevice would call or leave the precision -------------------------------------------------------------
+# Sine and cosine: libdevice reduces large arguments through local memory and float64. Here: Cody and Waite's three constants up to 2^15, and
 # Payne and Hanek's multiplication by the right 96 bits of 2/pi above, in integer registers. Polynomials: Cephes (sinf.c, cosf.c).
 
-TWO_OVER_PI = (0x00000000, 0x00000000, 0xA2F9836E, 0x4E441529, 0xFC2757D1, 0xF534DDC0, 0xDB629599, 0x3C439041, 0xFE5163AB)
+TWO_OVER_PI = (
+    0x00000000,
+    0x00000000,
+    0xA2F9836E,
+    0x4E441529,
+    0xFC2757D1,
+    0xF534DDC0,
+    0xDB629599,
+    0x3C439041,
+    0xFE5163AB,
+)
 
 
 def word_of_two_over_pi(k):
@@ -343,6 +353,17 @@ def sin_single(x):
 def cos_single(x):
     q, r = reduce_quadrant(x)
     return np.where(abs(x) < math.inf, sine_of_quadrant(q + 1, r), math.nan)
+
+
+def atan2_single(y, x):
+    """From the arctangent of a ratio in [0, 1]; libdevice's divides by a call."""
+    across, up = abs(x), abs(y)
+    large, small = max(across, up), min(across, up)
+    ratio = np.where(across == up, np.where(large == 0, 0, 1), small / large)
+    angle = math.atan(ratio)
+    angle = np.where(up > across, math.pi / 2 - angle, angle)
+    angle = np.where(math.copysign(1, x) < 0, math.pi - angle, angle)
+    return np.where((x != x) | (y != y), x + y, math.copysign(angle, y))
 
 
 def bit_pattern(x):

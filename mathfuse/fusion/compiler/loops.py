@@ -85,9 +85,10 @@ class _Nest:
         b.cbranch(b.icmp_signed("<", counter, self.extents[axis]), body, after)
         b.position_at_end(body)
         position = b.add(self.start[axis], counter, flags=("nsw",))
-        moved = [b.gep(pointer, [b.mul(counter, self._stride(side, axis, len(axes) == 1), flags=("nsw",))], inbounds=True)
-                 for side, pointer in enumerate((source, destination))]
-        self._loop(axes[1:], *moved, {**index, axis: position})
+        innermost = len(axes) == 1
+        steps = [b.mul(counter, self._stride(side, axis, innermost), flags=("nsw",)) for side in (0, 1)]
+        source, destination = b.gep(source, [steps[0]], inbounds=True), b.gep(destination, [steps[1]], inbounds=True)
+        self._loop(axes[1:], source, destination, {**index, axis: position})
         following = b.add(counter, I64(1), flags=("nsw", "nuw"))
         counter.add_incoming(following, b.block)
         b.branch(head)
@@ -96,7 +97,11 @@ class _Nest:
     def _stride(self, side: int, axis: int, innermost: bool) -> ir.Value:
         """A constant where the spec promises unit stride, so that LLVM can vectorise."""
         dtype = (self.spec.value_dtype, self.stored)[side]
-        return I64(dtype.itemsize) if innermost and self.spec.unit_stride[side] and dtype is not None else self.strides[side][axis]
+        return (
+            I64(dtype.itemsize)
+            if innermost and self.spec.unit_stride[side] and dtype is not None
+            else self.strides[side][axis]
+        )
 
     def _element(self, source: ir.Value, destination: ir.Value, index: dict[int, ir.Value]) -> None:
         emitter = self.lowering.emitter(self.builder)

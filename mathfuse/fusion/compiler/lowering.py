@@ -11,9 +11,10 @@ from llvmlite import ir
 
 from mathfuse.runtime.errors import CallbackError
 
-from .capture import captured_arrays
 from .emitter import Emitter, Value
-from .evaluator import Evaluator, Knowledge, Widen
+from .evaluator import Evaluator
+from .fingerprint import captured_arrays
+from .frames import Knowledge, Widen
 from .frontend import quote
 from .operands import Accesses, Operand
 from .parameters import Layout
@@ -31,6 +32,14 @@ class Facts:
     accesses: Accesses
     weak_bits: int
 
+    def metadata(self) -> dict[str, Any]:
+        """What a plan needs of it, as JSON keeps it."""
+        patterns = {
+            name: [list(p) if isinstance(p, tuple) else p for p in found]
+            for name, found in self.accesses.patterns.items()
+        }
+        return {"weak_bits": self.weak_bits, "accesses": patterns, "assigned": sorted(self.accesses.assigned)}
+
 
 class Lowering:
     """Emits a callback's links into a function that a pipeline builds.
@@ -43,8 +52,16 @@ class Lowering:
         What earlier runs learned.
     """
 
-    def __init__(self, module: ir.Module, signature: Signature, target: Target, layout: Layout, knowledge: Knowledge) -> None:
-        self.module, self.signature, self.target, self.layout, self.knowledge = module, signature, target, layout, knowledge
+    def __init__(
+        self, module: ir.Module, signature: Signature, target: Target, layout: Layout, knowledge: Knowledge
+    ) -> None:
+        self.module, self.signature, self.target, self.layout, self.knowledge = (
+            module,
+            signature,
+            target,
+            layout,
+            knowledge,
+        )
         self.changed, self.accesses, self.result = False, Accesses(), of_dtype(signature.value_dtype)
 
     def emitter(self, builder: ir.IRBuilder, fastmath: bool = True) -> Emitter:
@@ -76,7 +93,14 @@ class Lowering:
         return emitter.convert(result, self.result)
 
     def _link(
-        self, link: Any, number: int, builder: ir.IRBuilder, value: Any, reserved: dict[str, Any], operands: dict[str, Any], captured: dict[int, Operand]
+        self,
+        link: Any,
+        number: int,
+        builder: ir.IRBuilder,
+        value: Any,
+        reserved: dict[str, Any],
+        operands: dict[str, Any],
+        captured: dict[int, Operand],
     ) -> Any:
         emitter = self.emitter(builder, link.fastmath)
         if link.precision == "float64":
@@ -94,7 +118,9 @@ class Lowering:
         if isinstance(result, Operand):
             result = evaluator.operand_access.read_here(result)
         if not isinstance(result, (Value, bool, int, float, complex)):
-            raise CallbackError(f"{quote(link.function)}\nThe callback returns {type(result).__name__}; it must return the element's new value, a number")
+            raise CallbackError(
+                f"{quote(link.function)}\nThe callback returns {type(result).__name__}; it must return the element's new value, a number"
+            )
         return result
 
     def require(self, value: Value, dtype: np.dtype, where: str, emitter: Emitter) -> Value:
@@ -103,15 +129,19 @@ class Lowering:
         if value.type.kind == "c" and to.kind != "c":
             links = self.signature.callback.links if self.signature.callback else ()
             place = quote(links[-1].function) + "\n" if links else ""
-            raise CallbackError(f"{place}The callback returns a complex value where {where} is {dtype}; return value.real, value.imag or abs(value)")
+            raise CallbackError(
+                f"{place}The callback returns a complex value where {where} is {dtype}; return value.real, value.imag or abs(value)"
+            )
         return emitter.convert(value, to)
 
 
-def lower(signature: Signature, target: Target, layout: Layout, build: Function[[Lowering], None]) -> tuple[ir.Module, Facts]:
+def lower(
+    signature: Signature, target: Target, layout: Layout, build: Function[[Lowering], None]
+) -> tuple[ir.Module, Facts]:
     """Runs ``build`` until a run teaches nothing new: types of variables, width of weak floats, operands assigned to."""
     knowledge = Knowledge(precision_of(signature.value_dtype))
     for _ in range(100):
-        module = ir.Module(name="mathfuse")
+        module = ir.Module(name="mathfuse", context=ir.Context())
         module.triple, module.data_layout = target.triple, target.data_layout
         lowering = Lowering(module, signature, target, layout, knowledge)
         try:

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from .arithmetic import Arithmetic, Reject, describe
 from .emitter import I64, Emitter, Value
-from .operations import Operations, Reject, describe
 from .scalars import INT, of_dtype
 
 
@@ -63,19 +63,28 @@ class OperandAccess:
     """
 
     def __init__(
-        self, emitter: Emitter, operations: Operations, index: tuple[Value, ...], accesses: Accesses, assigned: frozenset[str]
+        self,
+        emitter: Emitter,
+        operations: Arithmetic,
+        index: tuple[Value, ...],
+        accesses: Accesses,
+        assigned: frozenset[str],
     ) -> None:
         self.emitter, self.operations, self.index = emitter, operations, index
         self.accesses, self.assigned = accesses, assigned
 
     def read(self, operand: Operand, index: Any) -> Value:
         """``operand[index]``: an integer for one dimension, a tuple of as many integers as dimensions otherwise."""
-        return self.emitter.load(self._address(operand, index), operand.dtype, invariant=operand.name not in self.assigned)
+        return self.emitter.load(
+            self._address(operand, index), operand.dtype, invariant=operand.name not in self.assigned
+        )
 
     def write(self, operand: Operand, index: Any, value: Any) -> None:
         """``operand[index] = value``."""
         if operand.readonly:
-            raise Reject(f"{operand.name!r} is read-only: only an operand that was passed as a plain array can be assigned to")
+            raise Reject(
+                f"{operand.name!r} is read-only: only an operand that was passed as a plain array can be assigned to"
+            )
         self.accesses.assigned.add(operand.name)
         value = self.operations.number(value)
         scalar = of_dtype(operand.dtype)
@@ -97,7 +106,9 @@ class OperandAccess:
             e.builder.select(e.builder.icmp_signed("==", extent.parts[0], I64(1)), I64(0), i.parts[0])
             for extent, i in zip(operand.shape, own)
         ]
-        return e.load(e.offset(operand.pointer, indices, list(operand.strides)), operand.dtype, operand.name not in self.assigned)
+        return e.load(
+            e.offset(operand.pointer, indices, list(operand.strides)), operand.dtype, operand.name not in self.assigned
+        )
 
     def _address(self, operand: Operand, index: Any) -> ir.Value:
         parts = index if isinstance(index, tuple) else (index,)
@@ -105,7 +116,9 @@ class OperandAccess:
             raise Reject(f"operand {operand.name!r} has {operand.ndim} dimensions but is indexed with {len(parts)}")
         self.accesses.note(operand.name, tuple(self._axis(part) for part in parts))
         return self.emitter.offset(
-            operand.pointer, [self._position(part, extent) for part, extent in zip(parts, operand.shape)], list(operand.strides)
+            operand.pointer,
+            [self._position(part, extent) for part, extent in zip(parts, operand.shape)],
+            list(operand.strides),
         )
 
     def _axis(self, part: Any) -> int | None:
@@ -117,7 +130,11 @@ class OperandAccess:
         if any(own is part for own in self.index):
             return part.parts[0]
         part = self.operations.number(part)
-        if isinstance(part, bool) or not isinstance(part, (int, Value)) or (isinstance(part, Value) and part.type.kind not in "iu"):
+        if (
+            isinstance(part, bool)
+            or not isinstance(part, (int, Value))
+            or (isinstance(part, Value) and part.type.kind not in "iu")
+        ):
             raise Reject(f"an index must be an integer, not {describe(part)}; int(x) makes one")
         b = self.emitter.builder
         if isinstance(part, int):

@@ -12,9 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from mathfuse.epilogs import Constant
-
-from .signature import OperandType, Signature, operand_type
+from .signature import OperandType, Signature, numpy_view, operand_type
 
 
 @dataclass
@@ -60,7 +58,7 @@ class Writer:
         """An operand's scalar value, or its address, extents and strides in bytes."""
         kind = operand_type(value)
         if not kind.is_scalar:
-            array = value.array if isinstance(value, Constant) else value
+            array = numpy_view(value)
             self.integers(f"{name}.pointer", pointer if pointer is not None else array.__array_interface__["data"][0])
             self.integers(f"{name}.shape", *array.shape)
             self.integers(f"{name}.strides", *array.strides)

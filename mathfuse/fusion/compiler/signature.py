@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from mathfuse.epilogs import Callback, Constant
+from mathfuse.runtime.arrays import as_host
 
-from .capture import captured_arrays
+from .fingerprint import captured_arrays
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,12 @@ class OperandType:
         return self.ndim < 0
 
 
+def numpy_view(value: Any) -> np.ndarray:
+    """An operand array of any framework as NumPy sees it."""
+    array = value.array if isinstance(value, Constant) else value
+    return array if isinstance(array, np.ndarray) else as_host(array, "an operand").view
+
+
 def operand_type(value: Any) -> OperandType:
     """The type of an operand: a Python or NumPy scalar, or an array as NumPy sees it."""
     if isinstance(value, OperandType):
@@ -40,11 +47,13 @@ def operand_type(value: Any) -> OperandType:
     for python in (bool, int, float, complex):
         if isinstance(value, python):
             return OperandType(python.__name__)
-    array = value.array if isinstance(value, Constant) else value
+    array = numpy_view(value)
     if array.ndim == 0:
         return operand_type(array[()])
     contiguous = array.strides[-1] == array.itemsize
-    return OperandType(str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or not array.flags.writeable)
+    return OperandType(
+        str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or not array.flags.writeable
+    )
 
 
 def types_of(operands: Mapping[str, Any]) -> tuple[tuple[str, OperandType], ...]:
@@ -81,7 +90,12 @@ class Signature:
 
     @staticmethod
     def of(
-        callback: Callback | None, value_dtype: np.dtype, ndim: int, axes: tuple[int, ...], operands: Mapping[str, Any], source: Any = None
+        callback: Callback | None,
+        value_dtype: np.dtype,
+        ndim: int,
+        axes: tuple[int, ...],
+        operands: Mapping[str, Any],
+        source: Any = None,
     ) -> Signature:
         """The signature for operands given by value or type; arrays that the callback captured count among them."""
         captured = captured_arrays(callback) if callback else {}

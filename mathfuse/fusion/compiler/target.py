@@ -4,14 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# Names that LLVM has as an intrinsic on every machine.
-INTRINSICS = {"fabs": "fabs", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "rint": "rint", "copysign": "copysign"}
-
-# Functions of C's libm that libdevice has under the same name.
-LIBM = frozenset(
-    """acos acosh asin asinh atan atan2 atanh cbrt cos cosh erf erfc exp exp2 expm1 fmod lgamma log log10 log1p
-    log2 pow remainder sin sinh sqrt tan tanh tgamma""".split()
-)
+# What LLVM does in line on a CPU; everything else is libm's there, and libdevice's on a GPU, under the same names.
+INTRINSICS = frozenset("fabs floor ceil trunc rint copysign sqrt".split())
 
 # Approximations that fastmath allows in float32 on a GPU (PTX ISA: ex2.approx, lg2.approx, sqrt.approx, all flush to zero).
 CUDA_FAST = {
@@ -54,8 +48,8 @@ class Target:
         """The symbol that computes ``function`` on reals of ``bits`` bits."""
         if fastmath and bits == 32 and function in self.fast:
             return self.fast[function]
-        if function in INTRINSICS or (function == "sqrt" and not self.is_cuda):
-            return f"llvm.{INTRINSICS.get(function, function)}.f{bits}"
+        if function in INTRINSICS and not self.is_cuda:
+            return f"llvm.{function}.f{bits}"
         return self.library[bits].format(function)
 
 

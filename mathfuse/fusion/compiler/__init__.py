@@ -1,0 +1,14 @@
+"""Callbacks and types to machine code: LTO-IR for GPU pipelines, native code for the CPU, the audit, the cache's keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def __getattr__(name: str) -> Any:
+    """``compile`` on first use: a process whose code comes from the cache never imports a compiler."""
+    if name in ("compile", "Compiled"):
+        from . import cuda
+
+        return getattr(cuda, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
