@@ -62,13 +62,20 @@ class Evaluator:
         self.stack: list[Frame] = []
 
     # --- entry --------------------------------------------------------------------------------------------------------------
-    def evaluate(self, function: types.FunctionType, arguments: dict[str, Any], link: int) -> Any:
-        """The result of ``function``, the chain's link number ``link``, called by name with values and compile-time objects."""
+    def evaluate(
+        self, function: types.FunctionType, arguments: dict[str, Any], link: int = 0, procedure: bool = False
+    ) -> Any:
+        """The result of ``function``, link number ``link`` of a chain, called by name with abstract values.
+
+        A ``procedure`` stores its results itself and returns nothing.
+        """
         try:
             result = self._call_python(function, (), arguments, path=(link,))
         except Reject as rejection:
             raise CallbackError(f"{quote(function)}\n{rejection}") from None
-        if result is None:
+        if procedure and result is not None:
+            raise CallbackError(f"{quote(function)}\nThe callback must store its result, not return it")
+        if result is None and not procedure:
             raise CallbackError(
                 f"{quote(function)}\nThe callback returns None on some path; every path must return the element's new value"
             )

@@ -111,10 +111,7 @@ class Lowering:
         evaluator = Evaluator(emitter, reserved["index"], self.knowledge, lambda array: captured[id(array)])
         known = {"value": value, **reserved, **operands}
         result = evaluator.evaluate(link.function, {name: known[name] for name in link.parameters}, number)
-        self.changed |= evaluator.changed
-        for name, patterns in evaluator.accesses.patterns.items():
-            self.accesses.patterns.setdefault(name, set()).update(patterns)
-        self.accesses.assigned |= evaluator.accesses.assigned
+        self.take(evaluator)
         if isinstance(result, Operand):
             result = evaluator.operand_access.read_here(result)
         if not isinstance(result, (Value, bool, int, float, complex)):
@@ -122,6 +119,13 @@ class Lowering:
                 f"{quote(link.function)}\nThe callback returns {type(result).__name__}; it must return the element's new value, a number"
             )
         return result
+
+    def take(self, evaluator: Evaluator) -> None:
+        """Keeps what an evaluation found."""
+        self.changed |= evaluator.changed
+        for name, patterns in evaluator.accesses.patterns.items():
+            self.accesses.patterns.setdefault(name, set()).update(patterns)
+        self.accesses.assigned |= evaluator.accesses.assigned
 
     def require(self, value: Value, dtype: np.dtype, where: str, emitter: Emitter) -> Value:
         """``value`` in the type of ``dtype``, which the pipeline prescribes; complex for real is an error."""
