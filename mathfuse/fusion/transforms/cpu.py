@@ -57,20 +57,33 @@ class CpuStrategy:
     def __init__(self, pipeline: Pipeline, x: np.ndarray) -> None:
         self.pipeline, self.x = pipeline, x
         self._stages: dict[tuple[int, ...], list[Stage]] = {}
-        self.stages(self.new_out())  # whatever cannot be compiled fails here
+        self._default = self.stages(self.new_out())  # whatever cannot be compiled fails here
 
     def new_out(self) -> np.ndarray:
         return np.empty(self.pipeline.out_shape, self.pipeline.out_dtype)
 
-    def run(self, out: np.ndarray) -> np.ndarray:
-        """Compute into `out`, of the right shape and dtype and any strides."""
+    def run(self, out: np.ndarray | None = None) -> np.ndarray:
+        """Compute into `out`, of the right shape and dtype and any strides, or into a new array."""
+        begun = self._begin() if out is None else None
+        if out is None:
+            out = self.new_out() if begun is None else begun
         if out.size:
             x, work, result = Whole(self.x), self._work(out), Whole(out)
-            for stage in self.stages(out):
+            for stage in self.stages(out)[begun is not None :]:
                 source = x if stage.plan.source == "x" else work
                 target = result if stage.plan.target == "out" else work
                 stage.run(source, target, self.pipeline.tuning.workers)
         return out
+
+    def _begin(self) -> np.ndarray | None:
+        """A new result after the first pass, if one call of the library makes it: nothing is copied, then."""
+        p, first = self.pipeline, self.pipeline.passes[0]
+        if len(first.steps) > 1 or (p.out_shape, p.out_dtype) != (p.spectrum_shape, p.spectrum_dtype):
+            return None
+        begun = self._default[0].backends[0].whole(
+            first.transforms[0], self.x[tuple(map(slice, first.extents))], first.axis, p.tuning.workers
+        )
+        return begun if begun.shape == p.out_shape and begun.flags.c_contiguous else None
 
     def stages(self, out: np.ndarray) -> list[Stage]:
         """The passes prepared for outputs with the strides of this one."""
@@ -105,8 +118,7 @@ class CpuStrategy:
         p = self.pipeline
         if len(p.passes) == 1 or (out.shape, out.dtype) == (p.spectrum_shape, p.spectrum_dtype):
             return Whole(out)
-        halved = out.shape[p.real_axis] // 2 + 1 == p.spectrum_shape[p.real_axis] and out.dtype.kind == "f"
-        if halved and out.dtype == real_of(p.spectrum_dtype) and out.strides[p.real_axis] == out.itemsize:
+        if p.halved and out.dtype == real_of(p.spectrum_dtype) and out.strides[p.real_axis] == out.itemsize:
             return Halves.inside(out, p.real_axis)
         return Whole(np.empty(p.spectrum_shape, p.spectrum_dtype))
 

@@ -79,7 +79,7 @@ class Tuning:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Passes over memory; `real_axis` is the one that is halved in the spectrum and whole in a real result."""
+    """Passes over memory; `halved` says that the spectrum has half of `real_axis` and the result, real, all of it."""
 
     passes: tuple[Pass, ...]
     functions: Mapping[Role, Function]
@@ -88,4 +88,5 @@ class Pipeline:
     out_shape: Shape
     out_dtype: np.dtype
     real_axis: int
+    halved: bool
     tuning: Tuning

@@ -64,7 +64,7 @@ class Prepared:
         if self.x.copied:  # what cannot be read in place is read anew for each run
             self.x.view[...] = arrays.as_host(self.user_x, "x").view
         if out is None:
-            return self.x.restore(self.strategy.run(self.strategy.new_out()))
+            return self.x.restore(self.strategy.run())
         pipeline = self.strategy.pipeline
         view = binding.output(out, pipeline.out_shape, pipeline.out_dtype)
         binding.check_overlap(view, self.x.view, self.in_place, self.operands)
@@ -120,6 +120,7 @@ class TransformPlan(Plan[Operands, Choices]):
             out_shape=outline.out_shape,
             out_dtype=out_dtype,
             real_axis=outline.axes[-1],
+            halved=outline.real_result,
             tuning=choices.tuning(),
         )
         strategy = CpuStrategy(pipeline, x.view)
