@@ -22,7 +22,7 @@ from .scalars import Scalar, of_dtype
 from .signature import Signature
 
 # cuFFT documentation, "LTO load and store callback routines": the C++ names are found by their mangled form.
-CUFFT_NAMES = {"float32": "Real", "float64": "Double", "complex64": "Complex", "complex128": "DoubleComplex"}
+CUFFT_NAMES = {"float32": "Real", "float64": "DoubleReal", "complex64": "Complex", "complex128": "DoubleComplex"}
 CPP_TYPES = {"float32": "float", "float64": "double", "complex64": "float2", "complex128": "double2"}
 MANGLED_TYPES = {"float32": "f", "float64": "d", "complex64": "6float2", "complex128": "7double2"}
 
@@ -212,5 +212,9 @@ def build_elementwise_kernel(lowering: Lowering, symbol: str, dtype: np.dtype | 
 
 
 def _mark_kernel(module: ir.Module, function: ir.Function) -> None:
+    """Makes a function a kernel, and keeps the linker from dropping what nothing calls."""
     note = module.add_metadata([function, "kernel", ir.Constant(ir.IntType(32), 1)])
     module.add_named_metadata("nvvm.annotations", note)
+    kept = ir.GlobalVariable(module, ir.ArrayType(BYTES, 1), "llvm.used")
+    kept.linkage, kept.section = "appending", "llvm.metadata"
+    kept.initializer = ir.Constant(kept.value_type, [function.bitcast(BYTES)])
