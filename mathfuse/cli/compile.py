@@ -7,12 +7,9 @@ import ast
 import dataclasses
 import importlib.util
 import json
-import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from mathfuse.runtime.errors import CallbackError, MathFuseError, UnsupportedError
 
@@ -38,15 +35,27 @@ def add_to(subparsers: Any) -> None:
         metavar="NAME=SPEC",
         help="an operand: an array by dtype and rank, as in bias=float32[1], or a number, as in sigma=8.0; repeatable",
     )
+    command.add_argument("--side", choices=("prolog", "epilog"), help="side of a transform (default: the callback's)")
+    command.add_argument("--ndim", type=int, help="rank of the index space (default: the largest rank of an operand)")
+    command.add_argument(
+        "--axes", type=integers, help="transform axes, as in 0,1 (default: all, or a product's last two)"
+    )
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     import mathfuse as mf
 
-    elements, operands = dtype(args.dtype), dict(map(operand, args.operand))
-    callback = load(args.callback)
-    compiled = mf.compile(callback, pipeline=args.pipeline, dtype=elements, operands=operands, arch=args.arch)
+    compiled = mf.compile(
+        load(args.callback),
+        args.pipeline,
+        dtype=args.dtype,
+        operands=dict(map(operand, args.operand)),
+        arch=args.arch,
+        side=args.side,
+        ndim=args.ndim,
+        axes=args.axes,
+    )
     content = emit(compiled, args.emit)
     if args.output:
         Path(args.output).write_bytes(content)
@@ -128,23 +137,16 @@ def last_line(error: BaseException, path: Path) -> int | str:
 
 
 def operand(text: str) -> tuple[str, object]:
-    """`name=float32[2]` as an array of that dtype and rank, `name=0.5` as a number; only their types matter."""
-    name, equals, spec = (part.strip() for part in text.partition("="))
-    if not (equals and name.isidentifier() and spec):
+    """`NAME=NUMBER` as that number, `NAME=TYPE` as the text that `mathfuse.compile` takes ("float32[2]", "float")."""
+    name, _, spec = (part.strip() for part in text.partition("="))
+    if not (name.isidentifier() and spec):
         raise UnsupportedError(f"--operand {text}: write NAME=DTYPE[RANK], as in bias=float32[1], or NAME=NUMBER")
-    if array := re.fullmatch(r"(\w+)\[(\d+)\]", spec):
-        return name, np.zeros((1,) * int(array[2]), dtype(array[1]))
     try:
-        value = ast.literal_eval(spec)
+        return name, ast.literal_eval(spec)
     except (ValueError, SyntaxError):
-        value = None
-    if not isinstance(value, bool | int | float | complex):
-        raise UnsupportedError(f"--operand {text}: {spec} is neither DTYPE[RANK] nor a number")
-    return name, value
+        return name, spec
 
 
-def dtype(text: str) -> np.dtype:
-    try:
-        return np.dtype(text)
-    except TypeError:
-        raise UnsupportedError(f"{text!r} is not a dtype; write it as in float32 or complex64") from None
+def integers(text: str) -> tuple[int, ...]:
+    """Comma-separated integers."""
+    return tuple(map(int, text.split(",")))
