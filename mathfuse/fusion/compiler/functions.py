@@ -96,8 +96,18 @@ FUNCTIONS: dict[str, tuple[str | Callable | None, Callable | None]] = {
     "clip": (library.clip, None),
 }
 
-# float32 functions that libdevice computes with calls, float64 or local memory.
-CUDA_SINGLE = {"sin": library.sin_single, "cos": library.cos_single, "tan": library.tan, "atan2": library.atan2_single}
+# By target and precision, where library.py does better than a call: libdevice's float32 versions of these call, use float64 or
+# local memory; libm's keep a loop from being vectorised.
+OWN_VERSIONS: dict[tuple[str, int], dict[str, Callable]] = {
+    ("cuda", 32): {
+        "sin": library.sin_single,
+        "cos": library.cos_single,
+        "tan": library.tan,
+        "atan2": library.atan2_single,
+    },
+    ("cpu", 32): {"exp": library.exp_single, "tanh": library.tanh_single},
+    ("cpu", 64): {"exp": library.exp_double},
+}
 
 # Where Python and NumPy use other names than the table above.
 MATH_NAMES = {"gamma": "tgamma", "fabs": "absolute", "remainder": "ieee_remainder"}

@@ -366,6 +366,57 @@ def atan2_single(y, x):
     return np.where((x != x) | (y != y), x + y, math.copysign(angle, y))
 
 
+# --- exp and tanh on a CPU, where a call to libm would keep LLVM from vectorising the loop ------------------------------------------
+
+
+def exp_single(x):
+    """float32: two-step reduction by ln 2 and Cephes' polynomial (expf.c); under an ulp and a half, all special values."""
+    x = minimum(maximum(x, -104.0), 89.0)
+    n = np.rint(x * 1.4426950408889634)
+    r = x - n * np.float32(0.693359375) + n * np.float32(2.12194440054690583e-4)
+    p = 5.0000001201e-1 + r * (
+        1.6666665459e-1
+        + r * (4.1665795894e-2 + r * (8.3334519073e-3 + r * (1.3981999507e-3 + r * 1.9875691500e-4)))
+    )
+    return scale_by_power(1 + r + r * r * p, n)
+
+
+INVERSE_FACTORIALS = tuple(1 / math.factorial(k) for k in range(13, 1, -1))
+
+
+def exp_double(x):
+    """float64: the same with Taylor's series to the 13th power; |r| <= ln(2) / 2 leaves less than an ulp."""
+    x = minimum(maximum(x, -746.0), 710.0)
+    n = np.rint(x * 1.4426950408889634)
+    r = x - n * 6.93145751953125e-1 - n * 1.42860682030941723212e-6
+    p = 0.0
+    for coefficient in INVERSE_FACTORIALS:
+        p = p * r + coefficient
+    return scale_by_power(1 + (r + r * r * p), n)
+
+
+def scale_by_power(x, n):
+    """x * 2^n in two steps, so that neither the largest nor subnormal results are lost."""
+    half = np.floor(n * 0.5)
+    return x * power_of_two(half) * power_of_two(n - half)
+
+
+def tanh_single(x):
+    """float32: by exp, and near 0 by an odd polynomial (Cephes, tanhf.c)."""
+    z = abs(x)
+    large = 1 - 2 / (exp_single(2 * z) + 1)
+    s = z * z
+    p = -3.33332819422e-1 + s * (
+        1.33314422036e-1 + s * (-5.37397155531e-2 + s * (2.06390887954e-2 + s * -5.70498872745e-3))
+    )
+    return math.copysign(np.where(z < 0.625, z + z * s * p, large), x)
+
+
+def power_of_two(n):
+    """2^n for an integral float n in the range of exponents (the evaluator builds the bits)."""
+    return 2.0**n
+
+
 def bit_pattern(x):
     """The 32 bits of a float32 (the evaluator emits a bitcast)."""
     return np.float32(x).view(np.uint32)

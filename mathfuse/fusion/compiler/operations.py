@@ -16,11 +16,11 @@ from .emitter import Number, Value
 from .functions import (
     CALLABLES,
     COMPARISONS,
-    CUDA_SINGLE,
     DTYPES,
     FUNCTIONS,
     INTEGER_KEEPING,
     OPERATOR_CALLS,
+    OWN_VERSIONS,
     TO_INTEGER,
     name_of,
 )
@@ -76,9 +76,8 @@ class Operations(Arithmetic):
 
     def _primitive(self, name: str, libm: str, values: list[Value]) -> Value:
         e = self.emitter
-        if e.target.is_cuda and values[0].type.bits == 32 and name in CUDA_SINGLE:
-            return self.inline(CUDA_SINGLE[name], *values)
-        return e.math(libm, *values)
+        own = OWN_VERSIONS.get((e.target.name, values[0].type.bits), {}).get(name)
+        return self.inline(own, *values) if own else e.math(libm, *values)
 
     def _integer_function(self, name: str, args: list[Any]) -> Any:
         if name in ("floor", "ceil", "trunc", "rint"):
@@ -224,6 +223,17 @@ class Operations(Arithmetic):
             (self.emitter.builder.bitcast(value.parts[0], self.emitter.component_type(Scalar("u", 32))),),
         )
 
+    def power_of_two(self, n: Any) -> Value:
+        """The bits of 2^n: a biased exponent in place."""
+        (n,) = self.reals(n)
+        builder, bits = self.emitter.builder, n.type.bits
+        bias, fraction = (127, 23) if bits == 32 else (1023, 52)
+        integer = self.emitter.component_type(Scalar("i", bits))
+        number = builder.fcmp_ordered("==", n.parts[0], n.parts[0])  # NaN has no integer
+        exponent = builder.fptosi(builder.select(number, n.parts[0], self.emitter.constant(0, n.type).parts[0]), integer)
+        pattern = builder.shl(builder.add(exponent, integer(bias)), integer(fraction))
+        return Value(n.type, (builder.bitcast(pattern, n.parts[0].type),))
+
     def logical(self, op: Callable, *args: Any) -> Any:
         truths = [self.truth(x) for x in args]
         return self.unary(operator.not_, truths[0]) if op is operator.not_ else self.binary(op, *truths)
@@ -270,6 +280,7 @@ SPECIAL: dict[Any, Callable] = {
     np.logical_xor: lambda o, a, b: o.logical(operator.xor, a, b),
     np.logical_not: lambda o, a: o.logical(operator.not_, a),
     library.bit_pattern: Operations.bit_pattern,
+    library.power_of_two: Operations.power_of_two,
     np.round: lambda o, x, decimals=0: o.round(o.to_float(x), decimals),
     **{function: (lambda name: lambda o, x: o.to_integer(name, x))(name) for function, name in TO_INTEGER.items()},
     **{
