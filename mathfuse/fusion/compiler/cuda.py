@@ -1,17 +1,23 @@
-"""Callbacks as GPU code: LTO-IR with a pipeline's exact prototype, and what it becomes once it is linked. No GPU, no driver."""
+"""Callbacks as GPU code: LTO-IR with a pipeline's exact prototype, and what it becomes once it is linked.
+
+Neither a GPU nor a driver is needed.
+"""
 
 from __future__ import annotations
 
+import operator
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from mathfuse.epilogs import Callback
+from mathfuse.runtime.arrays import dtype_of
 from mathfuse.runtime.cache import Artifact, default_store
-from mathfuse.runtime.errors import PlanError, UnsupportedError
+from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 
 from . import toolchain
 from .audit import Audit, audit
@@ -28,10 +34,12 @@ from .pipelines import (
     product_layout,
     transform_layout,
 )
-from .signature import Signature
+from .signature import OperandType, Signature
 from .target import CUDA
 
 PIPELINES = ("fft", "matmul", "elementwise")
+SIDES = ("prolog", "epilog")
+SCALARS = ("bool", "int", "float", "complex")
 ELEMENTWISE = "mathfuse_elementwise"
 
 STAND_IN = """extern "C" __global__ void {kernel}(void* data, unsigned long long count, void* info)
@@ -54,8 +62,8 @@ class Unit:
     signature
         The callback and the types that it meets.
     dtype
-        What the prototype prescribes: the element that a transform reads or writes, the compute type of a product, the result of an
-        elementwise kernel (None: what the callback returns).
+        What the prototype prescribes: the element that a transform reads or writes, the compute type of a product, the
+        result of an elementwise kernel (None: what the callback returns).
     arch
         GPU architecture, ``"sm_80"`` … ``"sm_120"``.
     side
@@ -128,17 +136,20 @@ class Compiled:
         LTO-IR with the pipeline's exact prototype, for nvJitLink (or cuFFT's ``cufftXtSetJITCallback``).
     result_dtype : numpy.dtype
         What is stored or handed on.
-    ptx, sass : str
-        The callback as PTX; the linked machine code of a kernel that calls it through its prototype.
+    ptx : str
+        The callback as PTX.
+    cubin : bytes
+        The linked machine code of a kernel that calls the callback through its prototype.
+    sass : str
+        The same, disassembled.
     audit : Audit
-        What that machine code shows.
+        What it shows.
     """
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
-        artifact = default_store().get_or_make(
-            unit.key(), self._compile, f"{unit.signature.callback!r} for {unit.arch}"
-        )
+        label = f"{unit.signature.callback!r} for {unit.pipeline}, {unit.arch}"
+        artifact = default_store().get_or_make(unit.key(), self._compile, label)
         self.ltoir, self.metadata = artifact.payload, artifact.metadata
         self.result_dtype = np.dtype(artifact.metadata["result_dtype"])
         self.weak_bits = int(artifact.metadata["weak_bits"])
@@ -154,13 +165,11 @@ class Compiled:
 
     @cached_property
     def _linked(self) -> Artifact:
-        return default_store().get_or_make(
-            f"{self.unit.key()}; linked", lambda: link_units([self]), "a stand-in kernel"
-        )
+        label = f"{self.unit.signature.callback!r} in a stand-in kernel"
+        return default_store().get_or_make(f"{self.unit.key()}; linked", lambda: link_units([self]), label)
 
     @property
     def cubin(self) -> bytes:
-        """The linked machine code."""
         return self._linked.payload
 
     @cached_property
@@ -169,20 +178,25 @@ class Compiled:
 
     @cached_property
     def audit(self) -> Audit:
-        (found,) = audit(self.sass, self._linked.metadata["log"]).values()
-        return found
+        return audit(self.sass, self._linked.metadata["log"])[kernel_of(self.unit)]
 
     def __repr__(self) -> str:
         unit = self.unit
-        return f"<Compiled {unit.signature.callback!r} for {unit.pipeline} {unit.side}, {unit.dtype}, {unit.arch}: {len(self.ltoir)} bytes of LTO-IR>"
+        place = f"fft {unit.side}" if unit.pipeline == "fft" else unit.pipeline
+        kind = f"{unit.signature.value_dtype} to {self.result_dtype}"
+        size = f"{len(self.ltoir)} bytes of LTO-IR"
+        return f"<Compiled {unit.signature.callback!r}: {place}, {kind}, {unit.arch}, {size}>"
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
 
 
 def link_units(units: Sequence[Compiled]) -> Artifact:
-    """Links callbacks of one architecture, each with a stand-in kernel that calls it through the pipeline's C++ prototype."""
+    """Links callbacks of one architecture, each into a stand-in kernel that calls it through its C++ prototype."""
     arch = units[0].unit.arch
     parts = [compiled.ltoir for compiled in units]
     source = "\n".join(stand_in(compiled.unit, number) for number, compiled in enumerate(units))
-    if source:
+    if source.strip():
         parts.append(toolchain.nvrtc(source, arch))
     cubin, log = toolchain.link(parts, arch)
     return Artifact(cubin, {"log": log})
@@ -193,21 +207,26 @@ def stand_in(unit: Unit, number: int = 0) -> str:
     prototype = unit.prototype
     if prototype is None:
         return ""
-    name = prototype.name
-    declaration = prototype.declaration
+    name, declaration = prototype.name, prototype.declaration
     if unit.symbol:
         name, declaration = unit.symbol, 'extern "C" ' + declaration
-    kernel = STAND_IN.format(kernel=f"stand_in_{number}", call=prototype.stand_in.format(name=name))
+    kernel = STAND_IN.format(kernel=kernel_of(unit, number), call=prototype.stand_in.format(name=name))
     return f"{declaration.format(name=name)}\n{kernel}"
 
 
+def kernel_of(unit: Unit, number: int = 0) -> str:
+    """Name of the kernel to audit: the stand-in, or the elementwise kernel itself."""
+    return f"stand_in_{number}" if unit.prototype else unit.symbol or ELEMENTWISE
+
+
 def audit_all(units: Sequence[Unit]) -> dict[Unit, Audit]:
-    """Audits many callbacks of one architecture with one link and one disassembly."""
-    compiled = [Compiled(unit) for unit in units]
-    linked = link_units(compiled)
+    """Audits callbacks of one architecture with one link and one disassembly; each needs a ``symbol`` of its own."""
+    linked = link_units([Compiled(unit) for unit in units])
     found = audit(toolchain.disassemble(linked.payload), linked.metadata["log"])
-    names = [f"stand_in_{n}" if unit.prototype else unit.symbol or ELEMENTWISE for n, unit in enumerate(units)]
-    return {unit: found[name] for unit, name in zip(units, names)}
+    return {unit: found[kernel_of(unit, number)] for number, unit in enumerate(units)}
+
+
+# --- from what users say to a unit ----------------------------------------------------------------------------------
 
 
 def compile(
@@ -221,50 +240,56 @@ def compile(
     ndim: int | None = None,
     axes: Sequence[int] | None = None,
 ) -> Compiled:
-    """Compiles a callback for a GPU pipeline, on any machine.
+    """Compiles a callback for a GPU pipeline, on any machine: neither a GPU nor its driver is needed.
 
     Parameters
     ----------
     callback : Callback
-        A prolog or an epilog. Operands may be bound or free.
+        A prolog or an epilog. Its operands may be bound or free.
     pipeline : {"fft", "matmul", "elementwise"}
-        Where it runs: in a cuFFT transform, a matrix product, or a kernel of its own.
+        Where it runs: in a cuFFT transform, on the results of a matrix product, or in a kernel of its own.
     dtype : dtype-like
-        float32, float64, complex64 or complex128: the element type of the transform on the callback's side, the compute type of the
-        product, the type of the elements read by an elementwise kernel.
+        Of the elements that the callback gets: the transform's element type on the callback's side or the product's
+        compute type (float32, float64, complex64, complex128); in an elementwise kernel any dtype of numbers.
     operands : mapping, optional
-        Free operands by name: a value, or a type such as ``"float32[2]"`` (dtype and rank) or ``"float"``.
+        Operands by name, as a value or as a type: ``"float32[2]"`` (dtype and rank) for an array, ``"int"``,
+        ``"float"`` or ``"complex"`` for a scalar. Only types matter to the code.
     arch : str
         GPU architecture: ``"sm_80"``, ``"sm_90a"``, ``"sm_100"``, ``"sm_120"`` …
     side : {"prolog", "epilog"}, optional
         Side of a transform; by default the callback's kind.
     ndim : int, optional
-        Rank of the index space; by default the largest rank of an operand, and 2 for a product.
+        Rank of the index space; by default the largest rank of an operand, and at least 2 for a product.
     axes : sequence of int, optional
-        Transform axes; by default all (for a product the last two).
+        Transform axes, negative ones from the end; by default all (for a product the last two).
 
     Returns
     -------
     Compiled
-        With ``.ltoir``, ``.ptx``, ``.sass`` and ``.audit``.
+        With ``.ltoir``, ``.ptx``, ``.sass`` and ``.audit``; what is already in the cache is not compiled again.
 
     Raises
     ------
     CallbackError
-        The callback uses something that cannot run in a kernel.
+        The callback uses something that cannot run in a kernel, or is none.
     PlanError
-        An operand is missing or unknown.
+        An operand is missing, unknown or of no type; ``ndim`` and ``axes`` do not fit together.
+    UnsupportedError
+        There is no such pipeline, or it does not have that dtype or rank.
     ToolchainError
-        A compiler library is missing, or the architecture is not one.
+        A compiler library is missing or too old, or does not know the architecture.
+
+    Examples
+    --------
+    >>> import mathfuse as mf
+    >>> mf.compile(mf.gaussian(sigma=8.0), "fft", dtype="complex64", arch="sm_80").audit.calls
+    0
     """
-    if pipeline not in PIPELINES:
-        raise UnsupportedError(f"there is no pipeline {pipeline!r}; there are {', '.join(PIPELINES)}")
-    unit = make_unit(callback, pipeline, dtype, operands or {}, toolchain.checked_arch(arch), side, ndim, axes)
-    return Compiled(unit)
+    return Compiled(make_unit(callback, pipeline, dtype, operands or {}, arch, side, ndim, axes))
 
 
 def make_unit(
-    callback: Callback,
+    callback: Any,
     pipeline: str,
     dtype: Any,
     operands: Mapping[str, Any],
@@ -274,50 +299,81 @@ def make_unit(
     axes: Sequence[int] | None = None,
     symbol: str | None = None,
 ) -> Unit:
-    """The unit that :func:`compile` compiles: names checked, defaults filled in."""
-    from mathfuse.runtime.arrays import dtype_of
-
+    """The unit that :func:`compile` compiles: everything checked, defaults filled in."""
+    if not isinstance(callback, Callback):
+        name = getattr(callback, "__name__", repr(callback))
+        raise CallbackError(f"{name} is not a callback; decorate the function with @mf.epilog or @mf.prolog")
     side = side or callback.kind
-    callback = callback.as_kind(side)
-    element = dtype_of(dtype)
-    known = {**callback.bound, **operands}
-    if unknown := [name for name in operands if name not in callback.operands]:
-        raise PlanError(f"{callback!r} has no operand {unknown[0]!r}; it has {', '.join(callback.operands) or 'none'}")
-    if missing := [name for name in callback.operands if name not in known]:
-        raise PlanError(
-            f'{callback!r}: operand {missing[0]!r} is not bound; give its value or its type, operands={{{missing[0]!r}: "float32[1]"}}'
-        )
-    types = {name: parse_operand(value) for name, value in known.items()}
-    signature = Signature.of(callback, element, 1, (0,), types)
-    ranks = [kind.ndim for _, kind in signature.operands]
-    rank = ndim or max([2 if pipeline == "matmul" else 1, *ranks])
-    if pipeline == "matmul" and rank > 3:
-        raise UnsupportedError("a product's epilog sees at most one batch index; reshape the batch to one axis")
-    default = range(max(0, rank - 2), rank) if pipeline == "matmul" else range(rank)
-    chosen = tuple(a % rank for a in (axes if axes is not None else default))
-    source = f"{element}[{rank}]" if any("source" in link.reserved for link in callback.links) else None
-    signature = Signature(
-        callback, element, rank, chosen, signature.operands, parse_operand(source) if source else None
+    for choice, known, what in ((pipeline, PIPELINES, "pipeline"), (side, SIDES, "side")):
+        if choice not in known:
+            raise UnsupportedError(f"there is no {what} {choice!r}; there are {', '.join(known)}")
+    callback, element = callback.as_kind(side), dtype_of(dtype)
+    signature = Signature.of(callback, element, 1, (0,), _operand_types(callback, operands))
+    rank = _rank(pipeline, ndim, signature)
+    source = any("source" in link.reserved for link in callback.links)
+    signature = replace(
+        signature,
+        ndim=rank,
+        axes=_axes(pipeline, axes, rank),
+        source=operand_spec(f"{element}[{rank}]") if source else None,
     )
     prescribed = None if pipeline == "elementwise" else element
-    return Unit(pipeline, signature, prescribed, arch, side, tuple(range(rank)), False, symbol)
+    unit = Unit(pipeline, signature, prescribed, toolchain.checked_arch(arch), side, tuple(range(rank)), False, symbol)
+    assert unit.prototype or pipeline == "elementwise"  # a pipeline without such elements says so
+    return unit
 
 
-def parse_operand(value: Any) -> Any:
-    """``"float32[2]"`` (an array's dtype and rank) or ``"float"`` (a scalar's kind) as a type; any other value as it is."""
-    from .signature import OperandType
-
-    if not isinstance(value, str):
-        return value
-    name, bracket, rank = value.rstrip("]").partition("[")
-    if not bracket:
-        if name in ("bool", "int", "float", "complex"):
-            return OperandType(name)
-        raise PlanError(
-            f"{value!r} is not a type of operand; write 'float32[1]' for an array (dtype, rank) or 'float' for a scalar"
+def _rank(pipeline: str, ndim: int | None, signature: Signature) -> int:
+    ranks = [kind.ndim for _, kind in signature.operands]
+    rank = max([2 if pipeline == "matmul" else 1, *ranks]) if ndim is None else ndim
+    if not isinstance(rank, int) or rank < 1:
+        raise PlanError(f"ndim={ndim!r}: the rank of the index space is a positive integer")
+    if pipeline == "matmul" and rank not in (2, 3):
+        raise UnsupportedError(
+            f"a product's index has a row, a column and at most one batch index, not {rank} of them; "
+            "reshape the batch to one axis"
         )
-    from mathfuse.runtime.arrays import dtype_of
+    return rank
 
-    if not rank.isdigit() or not int(rank):
-        raise PlanError(f"{value!r}: the rank in brackets must be a positive number, as in 'float32[2]'")
-    return OperandType(str(dtype_of(name)), int(rank), contiguous=True, readonly=False)
+
+def _axes(pipeline: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    if axes is None:
+        return tuple(range(rank - 2 if pipeline == "matmul" else 0, rank))
+    chosen = tuple(operator.index(axis) for axis in axes)
+    if wrong := [axis for axis in chosen if not -rank <= axis < rank]:
+        raise PlanError(f"axes={chosen}: there is no axis {wrong[0]} in an index of rank {rank}; give ndim, too")
+    if len({axis % rank for axis in chosen}) < len(chosen):
+        raise PlanError(f"axes={chosen} names an axis twice")
+    return tuple(axis % rank for axis in chosen)
+
+
+def _operand_types(callback: Callback, operands: Mapping[str, Any]) -> dict[str, Any]:
+    """Operands by name, each a value that the callback accepts or a type."""
+    if unknown := [name for name in operands if name not in callback.operands]:
+        raise PlanError(f"{callback!r} has no operand {unknown[0]!r}; it has {', '.join(callback.operands) or 'none'}")
+    types = {
+        name: operand_spec(given)
+        for name, given in operands.items()
+        if isinstance(given, (str, type, np.dtype, OperandType))
+    }
+    bound = callback(**{name: given for name, given in operands.items() if name not in types}).bound
+    if missing := [name for name in callback.operands if name not in types and name not in bound]:
+        example = f'operands={{{missing[0]!r}: "float32[1]"}}'
+        raise PlanError(f"{callback!r}: operand {missing[0]!r} is not bound; give its value or its type, {example}")
+    return {**bound, **types}
+
+
+def operand_spec(spec: Any) -> OperandType:
+    """``"float32[2]"`` (an array's dtype and rank) or ``"float"`` (a scalar's kind) as a type."""
+    if isinstance(spec, OperandType):
+        return spec
+    text = spec if isinstance(spec, str) else str(np.dtype(spec))
+    if text in SCALARS:
+        return OperandType(text)
+    match = re.fullmatch(r"(\w+)\[([1-9]\d*)\]", text)
+    if not match:
+        raise PlanError(
+            f"{spec!r} is not a type of operand; write 'float32[1]' for an array (dtype and rank, at least 1) "
+            f"or {', '.join(map(repr, SCALARS))} for a scalar"
+        )
+    return OperandType(str(dtype_of(match[1])), int(match[2]), contiguous=True, readonly=False)

@@ -8,19 +8,12 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
+from . import toolchain
 from .fingerprint import fingerprint
 from .signature import Signature
 
-COMPILERS = (
-    "llvmlite",
-    "numba",
-    "cuda-core",
-    "cuda-bindings",
-    "nvidia-nvvm",
-    "nvidia-nvjitlink",
-    "nvidia-cuda-nvcc-cu12",
-    "nvidia-nvjitlink-cu12",
-)
+COMPILERS = ("llvmlite", "numba")
+CUDA_COMPILERS = ("cuda-core", "cuda-bindings")
 
 
 def artifact_key(pipeline: str, signature: Signature, **more: Any) -> str:
@@ -34,22 +27,22 @@ def artifact_key(pipeline: str, signature: Signature, **more: Any) -> str:
         "operands": signature.operands,
         "source": signature.source,
         **more,
-        "toolchain": toolchain(),
+        "toolchain": versions(cuda=pipeline.startswith("cuda")),
         "library": library_digest(),
     }
     return "; ".join(f"{name}={value}" for name, value in parts.items())
 
 
 @functools.cache
-def toolchain() -> str:
-    """Versions of whatever turns callbacks into code."""
-    versions = []
-    for name in COMPILERS:
+def versions(cuda: bool) -> str:
+    """Versions of whatever turns callbacks into code, for a GPU or for this CPU."""
+    found = []
+    for name in COMPILERS + (CUDA_COMPILERS if cuda else ()):
         try:
-            versions.append(f"{name} {importlib.metadata.version(name)}")
+            found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return ", ".join(versions)
+    return ", ".join(found + ([toolchain.identity()] if cuda else []))
 
 
 @functools.cache

@@ -1,8 +1,12 @@
-"""NVIDIA's compiler libraries, through cuda.core and cuda.bindings: libNVVM, NVRTC, nvJitLink, and the disassembler. No driver needed."""
+"""NVIDIA's compilers through cuda.core and cuda.bindings: libNVVM, NVRTC, nvJitLink, and the disassembler.
+
+No driver is needed.
+"""
 
 from __future__ import annotations
 
 import functools
+import importlib.metadata
 import re
 import shutil
 import subprocess
@@ -15,26 +19,72 @@ from types import ModuleType
 from mathfuse.runtime.errors import ToolchainError
 
 EXTRAS = 'pip install "mathfuse[cu13]" (or [cu12])'
+OLDEST = {"cuda-core": (1, 2), "cuda-bindings": (12, 9), "cuda-pathfinder": (1, 4)}
+ARCH = re.compile(r"sm_(?:(\d{2,3})|(9\d|1\d\d)a|(1\d\d)f)")
+
+
+# --- errors ---------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def _needing(what: str) -> Iterator[None]:
-    """Turns a missing or failing library into a ToolchainError that names it."""
+def _needing(library: str, arch: str = "") -> Iterator[None]:
+    """Turns whatever goes wrong in a library into a ToolchainError that says what to do."""
     try:
         yield
     except ToolchainError:
         raise
-    except ImportError as error:
-        raise ToolchainError(f"{what} is needed and not installed: {EXTRAS} ({error})") from error
     except Exception as error:
-        if "NotFound" in type(error).__name__ or "Unable to load" in str(error) or "not found" in str(error).lower():
-            raise ToolchainError(f"{what} was not found: {EXTRAS} ({error})") from error
-        raise ToolchainError(f"{what} failed: {error}") from error
+        raise ToolchainError(_diagnosis(library, arch, error)) from error
+
+
+def _diagnosis(library: str, arch: str, error: Exception) -> str:
+    """What is wrong with a library, from the most to the least certain; the tool's own words come last."""
+    text = str(error).strip()
+    if old := _outdated():
+        return f"{library}: {old}: {EXTRAS} ({text})"
+    if isinstance(error, ImportError):
+        return f"{library} is reached through cuda-core and cuda-bindings, which are not installed: {EXTRAS} ({text})"
+    if type(error).__name__ in ("DynamicLibNotFoundError", "DynamicLibNotAvailableError"):
+        return f"{library} was not found: {EXTRAS} brings it ({text})"
+    if "may need newer version of nvJitLink" in text:
+        return (
+            f"{library} is older than the libNVVM or NVRTC that made the code; "
+            f"all must be of one CUDA release: {EXTRAS} ({text})"
+        )
+    if arch and (known := _known_archs()) and _number(arch) not in known:
+        names = ", ".join(f"sm_{number}" for number in known)
+        return f"{arch} is not known to this CUDA toolkit, which compiles for {names} ({library}: {text})"
+    return f"{library} failed{f' for {arch}' if arch else ''}: {text}"
+
+
+def _outdated() -> str:
+    """The first package that is installed in too old a version, or nothing."""
+    for name, oldest in OLDEST.items():
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < oldest:
+            return f"{name} {version} is too old, {'.'.join(map(str, oldest))} is needed"
+    return ""
+
+
+def _known_archs() -> list[int]:
+    """The architectures that the installed NVRTC compiles for; nothing where there is no NVRTC."""
+    try:
+        from cuda.bindings import nvrtc
+
+        return list(nvrtc.nvrtcGetSupportedArchs()[1])
+    except Exception:  # this serves an error message: it must not raise another
+        return []
+
+
+# --- compilers ------------------------------------------------------------------------------------------------------
 
 
 def nvvm(text: str, arch: str, *, lto: bool, fastmath: bool) -> bytes:
     """Compiles NVVM IR with libNVVM: LTO-IR, or PTX as bytes."""
-    with _needing("libNVVM (through cuda-core)"):
+    with _needing("libNVVM", arch):
         from cuda.bindings import nvvm as binding
         from cuda.core import Program, ProgramOptions
 
@@ -55,7 +105,7 @@ def nvvm(text: str, arch: str, *, lto: bool, fastmath: bool) -> bytes:
 
 def nvrtc(source: str, arch: str) -> bytes:
     """Compiles CUDA C++ to LTO-IR with NVRTC."""
-    with _needing("NVRTC (through cuda-core)"):
+    with _needing("NVRTC", arch):
         from cuda.core import Program, ProgramOptions
 
         options = ProgramOptions(
@@ -69,33 +119,32 @@ def link(parts: Sequence[bytes], arch: str) -> tuple[bytes, str]:
 
     No option on precision is given, as in a link inside cuFFT: what fastmath allows is in the LTO-IR already.
     """
-    with _needing("nvJitLink"):
+    with _needing("nvJitLink", arch):
         from cuda.bindings import nvjitlink
 
         flags = [f"-arch={arch}", "-lto", "-Xptxas=-v", "-verbose"]
         handle = nvjitlink.create(len(flags), flags)
         try:
-            try:
-                for number, part in enumerate(parts):
-                    nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part{number}")
-                nvjitlink.complete(handle)
-            except nvjitlink.nvJitLinkError as error:
-                raise ToolchainError(
-                    f"nvJitLink failed for {arch}: {error}\n{_log(nvjitlink, handle, 'error')}"
-                ) from error
+            for number, part in enumerate(parts):
+                nvjitlink.add_data(handle, nvjitlink.InputType.LTOIR, part, len(part), f"part{number}")
+            nvjitlink.complete(handle)
             cubin = bytearray(nvjitlink.get_linked_cubin_size(handle))
             nvjitlink.get_linked_cubin(handle, cubin)
             return bytes(cubin), _log(nvjitlink, handle, "info")
+        except nvjitlink.nvJitLinkError as error:
+            raise RuntimeError(f"{error}\n{_log(nvjitlink, handle, 'error')}") from error
         finally:
             nvjitlink.destroy(handle)
 
 
 def _log(nvjitlink: ModuleType, handle: int, kind: str) -> str:
-    size = getattr(nvjitlink, f"get_{kind}_log_size")(handle)
-    text = bytearray(size)
-    if size:
+    text = bytearray(getattr(nvjitlink, f"get_{kind}_log_size")(handle))
+    if text:
         getattr(nvjitlink, f"get_{kind}_log")(handle, text)
     return text.decode(errors="replace").strip("\0")
+
+
+# --- disassembler ---------------------------------------------------------------------------------------------------
 
 
 def disassemble(cubin: bytes) -> str:
@@ -105,32 +154,26 @@ def disassemble(cubin: bytes) -> str:
         file.flush()
         done = subprocess.run([nvdisasm(), "-c", file.name], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ToolchainError(f"nvdisasm failed: {done.stderr.strip()}")
+        raise ToolchainError(f"{nvdisasm()} failed: {done.stderr.strip()}")
     return done.stdout
 
 
-@functools.cache
 def nvdisasm() -> str:
-    """Path of the disassembler: NVIDIA's wheel, the PATH, or a CUDA toolkit."""
+    """Path of the disassembler: NVIDIA's wheel, conda, CUDA_PATH or CUDA_HOME, then the PATH, then /usr/local/cuda."""
     with _needing("nvdisasm"):
-        import importlib.metadata
+        from cuda import pathfinder
 
-        for name in ("nvidia-cuda-nvdisasm", "nvidia-cuda-nvdisasm-cu12", "nvidia-cuda-nvcc", "nvidia-cuda-nvcc-cu12"):
-            try:
-                files = importlib.metadata.files(name) or []
-            except importlib.metadata.PackageNotFoundError:
-                continue
-            for file in files:
-                path = Path(str(file.locate()))
-                if path.name == "nvdisasm" and path.exists():
-                    return str(path)
-        found = shutil.which("nvdisasm") or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
-        if found:
-            return found
-    raise ToolchainError(f"nvdisasm is needed to read machine code and was not found: {EXTRAS} brings it")
+        found = (
+            pathfinder.find_nvidia_binary_utility("nvdisasm")
+            or shutil.which("nvdisasm")
+            or shutil.which("nvdisasm", path="/usr/local/cuda/bin")
+        )
+    if not found:
+        raise ToolchainError(f"nvdisasm is needed to read machine code and was not found: {EXTRAS} brings it")
+    return found
 
 
-ARCH = re.compile(r"sm_(\d{2,3})([af]?)")
+# --- names and versions ---------------------------------------------------------------------------------------------
 
 
 def checked_arch(arch: str) -> str:
@@ -144,6 +187,27 @@ def checked_arch(arch: str) -> str:
 
 def compute_of(arch: str) -> str:
     """libNVVM's name of an architecture; LTO-IR of the plain variant links for the ``a`` variant, too."""
-    match = ARCH.fullmatch(checked_arch(arch))
-    assert match
-    return f"compute_{match[1]}"
+    return f"compute_{_number(arch)}"
+
+
+def _number(arch: str) -> int:
+    return int(checked_arch(arch).strip("sm_af"))
+
+
+@functools.cache
+def identity() -> str:
+    """What the compiler libraries are, wherever they come from: names of the files, versions in them, and sizes.
+
+    A library that is missing has no part in it.
+    """
+    found = []
+    with _needing("libNVVM"):
+        from cuda import pathfinder
+
+        for name in ("nvvm", "nvrtc", "nvJitLink"):
+            try:
+                path = Path(pathfinder.load_nvidia_dynamic_lib(name).abs_path).resolve()
+            except pathfinder.DynamicLibNotFoundError:
+                continue
+            found.append(f"{path.name} {path.stat().st_size}")
+    return ", ".join(found)
