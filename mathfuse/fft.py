@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from mathfuse.fusion.transforms import FFT, SpectralFilter, spectral_filter, transform
 
 fft, ifft, rfft, irfft = map(transform, ("fft", "ifft", "rfft", "irfft"))
 fft2, ifft2, rfft2, irfft2 = map(transform, ("fft2", "ifft2", "rfft2", "irfft2"))
 fftn, ifftn, rfftn, irfftn = map(transform, ("fftn", "ifftn", "rfftn", "irfftn"))
 
-__all__ = ["FFT", "SpectralFilter", "spectral_filter"]
+if TYPE_CHECKING:
+    from mathfuse.fusion.compiler.raw import compile_epilog, compile_prolog
+
+__all__ = ["FFT", "compile_epilog", "compile_prolog", "SpectralFilter", "spectral_filter"]
 __all__ += ["fft", "fft2", "fftn", "ifft", "ifft2", "ifftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
+
+
+def __getattr__(name: str) -> Any:
+    """The two functions that bring the compiler, on first use."""
+    if name in ("compile_epilog", "compile_prolog"):
+        from mathfuse.fusion.compiler import raw
+
+        return getattr(raw, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Native code for the CPU: a callback in a loop nest over one block of an array, compiled by LLVM, kept on disk as an object file."""
+"""Native code for the CPU: a callback in a loop nest over a block of an array, kept on disk as an object file."""
 
 from __future__ import annotations
 

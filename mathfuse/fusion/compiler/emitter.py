@@ -50,7 +50,7 @@ class Emitter:
         self.builder, self.target, self.fastmath, self.weak_bits = builder, target, fastmath, weak_bits
         self.flags = ("contract", "arcp") if fastmath else ()
 
-    # --- values -------------------------------------------------------------------------------------------------------------
+    # --- values ------------------------------------------------------------------------------------------------------
     def component_type(self, scalar: Scalar) -> ir.Type:
         return FLOAT[scalar.bits] if scalar.is_float else I1 if scalar.kind == "b" else ir.IntType(scalar.bits)
 
@@ -81,7 +81,7 @@ class Emitter:
         """An LLVM i64 as a value."""
         return Value(INT, (value,))
 
-    # --- conversions --------------------------------------------------------------------------------------------------------
+    # --- conversions -------------------------------------------------------------------------------------------------
     def convert(self, value: Value, to: Scalar) -> Value:
         """``value`` as type ``to``; complex to real drops nothing silently (the caller has checked)."""
         have = value.type
@@ -126,7 +126,7 @@ class Emitter:
         zero = self.constant(0, value.type)
         return self.compare("!=", value, zero)
 
-    # --- arithmetic of equal types ------------------------------------------------------------------------------------------
+    # --- arithmetic of equal types -----------------------------------------------------------------------------------
     def arithmetic(self, name: str, a: Value, b: Value) -> Value:
         """``add``, ``sub``, ``mul`` of two values of one type, ``div`` of two reals."""
         if a.type.kind == "c":
@@ -163,7 +163,7 @@ class Emitter:
         return Value(a.type, (self._real(name, x, u), self._real(name, y, v)))
 
     def scale(self, name: str, z: Value, factor: Value) -> Value:
-        """A complex value times or divided by a real one: each component once (no product with a zero imaginary part)."""
+        """A complex value times or divided by a real one: each component once, no product with a zero."""
         return Value(z.type, tuple(self._real(name, part, factor.parts[0]) for part in z.parts))
 
     def negate(self, value: Value) -> Value:
@@ -196,7 +196,7 @@ class Emitter:
         test = condition.parts[0]
         return Value(a.type, tuple(self.builder.select(test, x, y) for x, y in zip(a.parts, b.parts)))
 
-    # --- functions ----------------------------------------------------------------------------------------------------------
+    # --- functions ---------------------------------------------------------------------------------------------------
     def math(self, name: str, *values: Value) -> Value:
         """A function of reals of one type, by the target's table."""
         scalar = values[0].type
@@ -215,7 +215,7 @@ class Emitter:
                     function.attributes.add(attribute)
         return self.builder.call(function, arguments)
 
-    # --- memory -------------------------------------------------------------------------------------------------------------
+    # --- memory ------------------------------------------------------------------------------------------------------
     def load(self, pointer: ir.Value, dtype: np.dtype, invariant: bool) -> Value:
         """One element of ``dtype`` at byte address ``pointer``; complex elements move as one access."""
         scalar = of_dtype(dtype)

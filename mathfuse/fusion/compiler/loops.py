@@ -1,4 +1,4 @@
-"""The CPU's loop nest around a callback, in LLVM: a counted loop an axis, the body inlined, ready for the vectoriser."""
+"""The CPU's loop nest around a callback: a counted loop an axis, the body inlined, ready for LLVM's vectoriser."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def build_loops(spec: ElementwiseSpec, signature: Signature, layout: Layout) -> 
 
 
 class _Nest:
-    """One loop nest. The body is a function of its own whose pointers are ``noalias``; LLVM inlines it and keeps the promise."""
+    """One loop nest: a function of its own, since only arguments can be ``noalias``; LLVM inlines it and keeps the promise."""
 
     def __init__(self, lowering: Lowering, spec: ElementwiseSpec, layout: Layout, stored: np.dtype | None) -> None:
         self.lowering, self.spec, self.stored = lowering, spec, stored
@@ -102,7 +102,7 @@ class _Nest:
     def _advance(
         self, source: ir.Value, destination: ir.Value, axis: int, counter: ir.Value, innermost: bool
     ) -> tuple[ir.Value, ir.Value]:
-        """Both pointers moved along an axis; in place they stay one value, so that LLVM sees that nothing else overlaps."""
+        """Both pointers moved along an axis; in place they stay one value, so that LLVM sees that nothing overlaps."""
         b = self.builder
         moved = []
         for side, pointer in enumerate((source, destination)[: 1 if self.spec.in_place else 2]):

@@ -116,7 +116,8 @@ class Lowering:
             result = evaluator.operand_access.read_here(result)
         if not isinstance(result, (Value, bool, int, float, complex)):
             raise CallbackError(
-                f"{quote(link.function)}\nThe callback returns {type(result).__name__}; it must return the element's new value, a number"
+                f"{quote(link.function)}\nThe callback returns {type(result).__name__}; "
+                "it must return the element's new value, a number"
             )
         return result
 
@@ -134,7 +135,8 @@ class Lowering:
             links = self.signature.callback.links if self.signature.callback else ()
             place = quote(links[-1].function) + "\n" if links else ""
             raise CallbackError(
-                f"{place}The callback returns a complex value where {where} is {dtype}; return value.real, value.imag or abs(value)"
+                f"{place}The callback returns a complex value where {where} is {dtype}; "
+                "return value.real, value.imag or abs(value)"
             )
         return emitter.convert(value, to)
 
@@ -142,7 +144,7 @@ class Lowering:
 def lower(
     signature: Signature, target: Target, layout: Layout, build: Function[[Lowering], None]
 ) -> tuple[ir.Module, Facts]:
-    """Runs ``build`` until a run teaches nothing new: types of variables, width of weak floats, operands assigned to."""
+    """Runs ``build`` until a run teaches nothing new: types of variables, width of weak floats, assigned operands."""
     knowledge = Knowledge(precision_of(signature.value_dtype))
     for _ in range(100):
         module = ir.Module(name="mathfuse", context=ir.Context())

@@ -1,7 +1,7 @@
 """The parameter block: how run-time data (pointers, extents, strides, bound scalars) reach generated code.
 
-One flat array of 64-bit slots on every target and in every pipeline. What stands where is a pure function of types, so that the
-host fills and the kernel reads the same place, and another value of the same type never recompiles.
+One flat array of 64-bit slots on every target and in every pipeline. What stands where is a pure function of types, so
+that the host fills and the kernel reads the same place, and another value of the same type never recompiles.
 """
 
 from __future__ import annotations

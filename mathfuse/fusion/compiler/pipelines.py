@@ -1,7 +1,8 @@
 """The exact prototypes through which GPU pipelines call a callback, and the function bodies that connect the two.
 
-nvJitLink links a callback of another prototype without a word and leaves a call behind. So each entry here is one function with
-the pipeline's own name and types, into which the callback is evaluated; nothing is left to inline but that function itself.
+nvJitLink links a callback of another prototype without a word and leaves a call behind. So each entry here is one
+function with the pipeline's own name and types, into which the callback is evaluated; nothing is left to inline but that
+function itself.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ MANGLED_TYPES = {"float32": "f", "float64": "d", "complex64": "6float2", "comple
 
 @dataclass(frozen=True)
 class Prototype:
-    """A C++ device function: how it is declared, what it is called once mangled, and its part in a transform or product.
+    """A C++ device function: how it is declared, what it is called once mangled, and how a pipeline calls it.
 
-    ``declaration`` has the place ``{name}`` for the function's name, ``stand_in`` the body of a kernel that calls it like the
-    pipeline does; ``data`` and ``info`` are its parameters.
+    ``declaration`` has the place ``{name}`` for the function's name, ``stand_in`` the body of a kernel that calls it like
+    the pipeline does; ``data`` and ``info`` are its parameters.
     """
 
     name: str
@@ -71,8 +72,10 @@ def matmul_prototype(dtype: np.dtype) -> Prototype:
     return Prototype(
         name,
         f"_Z{len(name)}{name}{MANGLED_TYPES[str(dtype)]}xxxPKv",
-        f"__device__ {element} {{name}}({element} value, long long batch, long long row, long long column, const void* info);",
-        f"(({element}*)data)[thread] = {{name}}((({element}*)data)[count + thread], blockIdx.z, blockIdx.y, thread, info);",
+        f"__device__ {element} {{name}}({element} value, long long batch, long long row, long long column, "
+        "const void* info);",
+        f"(({element}*)data)[thread] = {{name}}((({element}*)data)[count + thread], blockIdx.z, blockIdx.y, thread, "
+        "info);",
     )
 
 
@@ -102,7 +105,7 @@ def to_struct(emitter: Emitter, value: Value, llvm: ir.Type) -> ir.Value:
     return struct
 
 
-# --- layouts: what precedes the callback's own slots --------------------------------------------------------------------------------
+# --- layouts: what precedes the callback's own slots -----------------------------------------------------------------
 
 
 def transform_layout(signature: Signature) -> Layout:
@@ -126,7 +129,7 @@ def elementwise_layout(signature: Signature) -> Layout:
     return layout.add_signature(signature)
 
 
-# --- bodies -------------------------------------------------------------------------------------------------------------------------
+# --- bodies ----------------------------------------------------------------------------------------------------------
 
 
 def build_transform_callback(
@@ -170,7 +173,10 @@ def build_product_callback(lowering: Lowering, symbol: str, dtype: np.dtype) -> 
 
 
 def build_elementwise_kernel(lowering: Lowering, symbol: str, dtype: np.dtype | None, wide: bool) -> np.dtype:
-    """A kernel of its own, ``symbol(block, count)``: grid-stride over the logical elements in C order. Gives the dtype stored."""
+    """A kernel of its own, ``symbol(block, count)``: grid-stride over the logical elements in C order.
+
+    Gives the dtype stored.
+    """
     signature = lowering.signature
     function = ir.Function(lowering.module, ir.FunctionType(ir.VoidType(), [BYTES, I64]), symbol)
     _mark_kernel(lowering.module, function)

@@ -37,8 +37,8 @@ def compile_prolog(
     Parameters
     ----------
     function : function
-        Plain Python. ``data_in[offset]`` is the element that cuFFT asks for, ``offset`` an element offset; ``user_info``
-        is indexed like a one-dimensional array.
+        Plain Python. ``data_in[offset]`` is the element that cuFFT asks for, ``offset`` an element offset;
+        ``user_info`` is indexed like a one-dimensional array.
     element_dtype : dtype-like
         What the transform reads: float32, float64, complex64 or complex128.
     user_info_dtype : dtype-like
@@ -49,8 +49,8 @@ def compile_prolog(
     Returns
     -------
     bytes
-        LTO-IR for ``cufftXtSetJITCallback`` with the symbol name NULL: its function has cuFFT's default (mangled) name and exact
-        prototype, so that it is inlined.
+        LTO-IR for ``cufftXtSetJITCallback`` with the symbol name NULL: its function has cuFFT's default (mangled) name
+        and exact prototype, so that it is inlined.
 
     Raises
     ------
@@ -69,8 +69,8 @@ def compile_epilog(
 ) -> bytes:
     """LTO-IR of a cuFFT store callback, ``function(data_out, offset, data, user_info, reserved)``.
 
-    The function stores the element itself, ``data_out[offset] = …``, and returns nothing. Parameters, result and errors are
-    those of :func:`compile_prolog`.
+    The function stores the element itself, ``data_out[offset] = …``, and returns nothing. Parameters, result and errors
+    are those of :func:`compile_prolog`.
     """
     return _compile(function, "epilog", element_dtype, user_info_dtype, compute_capability)
 

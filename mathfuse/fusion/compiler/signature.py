@@ -18,8 +18,8 @@ from .fingerprint import captured_arrays
 class OperandType:
     """What generated code depends on in an operand: everything but its values.
 
-    ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a bound scalar
-    (``ndim`` −1). ``contiguous`` promises unit stride along the last axis.
+    ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a bound
+    scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis.
     """
 
     dtype: str
@@ -99,5 +99,6 @@ class Signature:
     ) -> Signature:
         """The signature for operands given by value or type; arrays that the callback captured count among them."""
         captured = captured_arrays(callback) if callback else {}
-        kind = operand_type(source) if source is not None else None
+        reads_source = callback is not None and any("source" in link.reserved for link in callback.links)
+        kind = operand_type(source) if reads_source and source is not None else None
         return Signature(callback, np.dtype(value_dtype), ndim, tuple(axes), types_of({**operands, **captured}), kind)

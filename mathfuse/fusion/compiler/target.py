@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 # What LLVM does in line on a CPU; everything else is libm's there, and libdevice's on a GPU, under the same names.
 INTRINSICS = frozenset("fabs floor ceil trunc rint copysign sqrt".split())
 
-# Approximations that fastmath allows in float32 on a GPU (PTX ISA: ex2.approx, lg2.approx, sqrt.approx, all flush to zero).
+# Approximations that fastmath allows in float32 on a GPU (PTX ISA: ex2.approx, lg2.approx, sqrt.approx, all .ftz).
 CUDA_FAST = {
     "exp": "__nv_fast_expf",
     "log": "__nv_fast_logf",
