@@ -30,7 +30,7 @@ class Part:
 
     name: str
     group: str
-    wheels: tuple[str, ...] = ()  # distributions that carry it; the first one installed tells the version
+    wheels: tuple[str, ...] = ()  # distributions that carry it, of one CUDA version or another
     library: str = ""  # its name for cuda-pathfinder
     disassembler: bool = False
 
@@ -112,7 +112,7 @@ CONFLICTS: tuple[tuple[str, Callable[[Mapping[str, Found]], bool], str, str], ..
             name,
             lambda found, name=name: bool(found[name].major) and found[name].major != cuda_major(found),
             "its CUDA version is not that of cuda-bindings",
-            'pip install --force-reinstall "mathfuse[cu{cuda}]"',
+            'pip install "mathfuse[cu{cuda}]"',
         )
         for name in ("libNVVM", "nvJitLink", "NVRTC")
     ),
@@ -144,7 +144,8 @@ def run(_: argparse.Namespace) -> int:
 
     system = f"{platform.system()} {platform.machine()}"
     print(f"mathfuse {mathfuse.__version__}, Python {platform.python_version()}, {system}")
-    found = {part.name: seen for part in PARTS if (seen := look(part))}
+    cuda = Found(distribution_version("cuda-bindings")).major
+    found = {part.name: seen for part in PARTS if (seen := look(part, cuda))}
     findings = judge(found)
     for key, group in GROUPS.items():
         show(group.title, (findings[part.name] for part in PARTS if part.group == key))
@@ -229,11 +230,13 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-def look(part: Part) -> Found | None:
-    """Find a part: by its distributions' metadata, else where cuda-pathfinder or PATH has it."""
-    version = next(filter(None, map(distribution_version, part.wheels)), "")
-    place = "" if version else locate_library(part.library) or locate_disassembler(part.disassembler)
-    return Found(version, place) if version or place else None
+def look(part: Part, cuda: int) -> Found | None:
+    """Find a part: by its distributions' metadata (of CUDA version `cuda` first), else where the compiler finds it."""
+    installed = [Found(version) for wheel in part.wheels if (version := distribution_version(wheel))]
+    if installed:
+        return max(installed, key=lambda seen: seen.major == cuda)
+    place = locate_library(part.library) or locate_disassembler(part.disassembler)
+    return Found(place=place) if place else None
 
 
 def distribution_version(name: str) -> str:

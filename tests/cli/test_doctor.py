@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-
 import pytest
 
 from mathfuse import cli
@@ -142,12 +140,21 @@ def test_the_cache_is_judged_by_its_nearest_folder_that_exists(tmp_path, monkeyp
     assert "MATHFUSE_CACHE_DIR" in finding.remedy
 
 
-def test_wheels_are_named_as_the_index_names_them():
-    for part in PARTS:
-        if seen := doctor.look(part):
-            assert seen.version == next(
-                (importlib.metadata.version(w) for w in part.wheels if doctor.distribution_version(w)), ""
-            )
+@pytest.mark.parametrize(("cuda", "version"), [(12, "12.9.86"), (13, "13.5.37"), (0, "13.5.37")])
+def test_of_two_wheels_the_one_of_the_same_cuda_counts(monkeypatch, cuda, version):
+    installed = {"nvidia-nvjitlink": "13.5.37", "nvidia-nvjitlink-cu12": "12.9.86"}
+    monkeypatch.setattr(doctor, "distribution_version", lambda name: installed.get(name, ""))
+    (part,) = (part for part in PARTS if part.name == "nvJitLink")
+    assert doctor.look(part, cuda) == Found(version)
+
+
+def test_what_no_wheel_brought_is_looked_for_on_the_system(monkeypatch):
+    monkeypatch.setattr(doctor, "distribution_version", lambda name: "")
+    monkeypatch.setattr(doctor, "locate_library", lambda name: f"/usr/local/cuda/lib64/lib{name}.so" if name else "")
+    (part,) = (part for part in PARTS if part.name == "nvJitLink")
+    assert doctor.look(part, 13) == Found(place="/usr/local/cuda/lib64/libnvJitLink.so")
+    (numba,) = (part for part in PARTS if part.name == "numba")
+    assert doctor.look(numba, 13) is None
 
 
 def test_this_installation_is_sound(capsys):
