@@ -93,16 +93,16 @@ def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: S
     extents
         Of the index space.
     """
-    for name, patterns in accesses.items():
-        shape = bound.hosts[name].view.shape if name in bound.hosts else ()
-        for pattern in patterns:
+    for name, host in bound.hosts.items():
+        shape = host.view.shape
+        for pattern in accesses.get(name, ()):
             if pattern == "broadcast":
                 needed = extents[len(extents) - len(shape) :]
                 fits = all(have in (1, need) for have, need in zip(shape, needed))
             else:
                 needed = tuple(shape[d] if a is None else extents[a] for d, a in enumerate(pattern))
                 fits = all(have >= need for have, need in zip(shape, needed))
-            if shape and not fits:
+            if not fits:
                 raise PlanError(f"{kind} {bound.callback} reads {name!r} as shape {needed}, but it has shape {shape}")
 
 

@@ -80,8 +80,10 @@ class CpuStrategy:
         p, first = self.pipeline, self.pipeline.passes[0]
         if len(first.steps) > 1 or (p.out_shape, p.out_dtype) != (p.spectrum_shape, p.spectrum_dtype):
             return None
-        begun = self._default[0].backends[0].whole(
-            first.transforms[0], self.x[tuple(map(slice, first.extents))], first.axis, p.tuning.workers
+        begun = (
+            self._default[0]
+            .backends[0]
+            .whole(first.transforms[0], self.x[tuple(map(slice, first.extents))], first.axis, p.tuning.workers)
         )
         return begun if begun.shape == p.out_shape and begun.flags.c_contiguous else None
 
@@ -129,17 +131,18 @@ class CpuStrategy:
         itemsize = p.spectrum_dtype.itemsize
         lines = math.prod(extent for a, extent in enumerate(plan.extents) if a != axis)
         line_bytes = itemsize * max(step.length for step in plan.transforms)
-        height = lines_per_box(lines, line_bytes, itemsize, p.tuning.block_bytes, p.tuning.workers)
+        staged = stride_conflicts(source.strides[axis])
+        view = plan.source == "work" and not staged  # whether a block may be a view of the work storage
+        room = p.tuning.block_bytes * (2 if view else 1)  # nothing lies beside a block that is worked on in place
+        height = lines_per_box(lines, line_bytes, itemsize, room, p.tuning.workers)
         cut = next((s.cut for s in (source, target) if s.cut and s.cut[0] != axis), None)
         parts = boxes(plan.extents, axis, memory_order(target.strides), height, cut)
-        staged = stride_conflicts(source.strides[axis])
         shape = source.read(parts[0]).shape if parts else plan.extents
 
         steps: list[StepFunction] = []
         chosen: list[backends.Backend] = []
         dtype = self.x.dtype if plan.source == "x" else p.spectrum_dtype
         ours = staged or plan.source == "work"  # whether the block's memory may be written
-        view = ours and not staged  # whether the block may be a view of the work storage
         for step in plan.steps:
             if isinstance(step, Fft):
                 backend = self._backend(step, shape, axis, dtype)

@@ -91,7 +91,7 @@ def filter_passes(shape: Shape, axes: Shape, real: bool, roles: Collection[Role]
 
 def _linked(work: Sequence[tuple[int, Sequence[Step]]], shape: Shape, roles: Collection[Role]) -> list[Pass]:
     """Passes with the outer callbacks put in, sources and targets named and the extents of the data followed."""
-    reads = {a: step.reads for a, steps in reversed(work) for step in steps if isinstance(step, Fft)}
+    reads = {a: step.reads for a, steps in reversed(work) for step in reversed(steps) if isinstance(step, Fft)}
     extents = tuple(min(n, reads.get(a, n)) for a, n in enumerate(shape))
     passes = []
     for i, (axis, steps) in enumerate(work):

@@ -1,0 +1,72 @@
+"""Back ends: which are there, which is taken and why; MKL where it is installed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.fft
+
+import mathfuse as mf
+from mathfuse.fusion.transforms import backends
+from mathfuse.fusion.transforms.backends import Backend, fastest, installed, load
+from mathfuse.fusion.transforms.passes import Fft
+
+
+def test_pocketfft_is_always_there():
+    assert installed()[0] == "pocketfft"
+    assert load("pocketfft") is scipy.fft
+
+
+def test_what_is_missing_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(backends.BACKENDS, "mkl", "no_such_module")
+    load.cache_clear()
+    try:
+        with pytest.raises(mf.ToolchainError, match=r"'mkl' is not installed .*pip install 'mathfuse\[cpu\]'"):
+            mf.fft.fft(np.ones(4), backend="mkl")
+    finally:
+        load.cache_clear()
+
+
+def test_the_only_one_is_taken_without_timing(monkeypatch):
+    monkeypatch.setattr(backends, "installed", lambda: ("pocketfft",))
+    fastest.cache_clear()
+    chosen = fastest(Fft("fft", 8), (2, 8), 1, np.dtype(complex))
+    assert (chosen.name, chosen.reason[:8]) == ("pocketfft", "the only")
+
+
+def test_of_several_the_fastest_is_taken_once(monkeypatch):
+    seconds = {"pocketfft": 2.0, "mkl": 1.0}
+    timed = []
+    monkeypatch.setattr(backends, "installed", lambda: tuple(seconds))
+    monkeypatch.setattr(backends, "_time", lambda backend, *_: (timed.append(backend.name), seconds[backend.name])[1])
+    fastest.cache_clear()
+    for _ in range(2):
+        chosen = fastest(Fft("fft", 16), (2, 16), 1, np.dtype(complex))
+    assert chosen.name == "mkl"
+    assert "pocketfft 2000000 µs, mkl 1000000 µs" in chosen.reason
+    assert timed == ["pocketfft", "mkl"]
+    fastest.cache_clear()
+
+
+@pytest.mark.parametrize("name", installed())
+@pytest.mark.parametrize("op", ["fft", "ifft", "rfft", "irfft"])
+def test_every_back_end_is_scipys(name, op):
+    random = np.random.default_rng(0)
+    x = random.standard_normal((6, 10)).astype(np.float32)
+    x = x if op == "rfft" else (x + 1j * random.standard_normal((6, 10))).astype(np.complex64)
+    for axis in (0, 1):
+        for length in (x.shape[axis] * (2 if op == "irfft" else 1), 5, 16):
+            for norm in (None, "ortho", "forward"):
+                block = np.asfortranarray(x)
+                found = Backend(name, "")(Fft(op, length, norm), block, axis, overwrite=True)
+                expected = getattr(scipy.fft, op)(x, length, axis, norm)
+                assert found.dtype == expected.dtype
+                np.testing.assert_allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", installed())
+def test_plans_by_every_back_end(name):
+    x = np.random.default_rng(0).standard_normal((9, 32)).astype(np.float32)
+    plan = mf.fft.SpectralFilter(x, mf.scale(factor=2.0)).plan(backend=name)
+    np.testing.assert_allclose(plan.execute(), 2 * x, atol=1e-5)
+    assert ("fft(9)", f"{name}, as asked for") in plan.explain().details

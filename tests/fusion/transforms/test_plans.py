@@ -1,0 +1,128 @@
+"""The plans of transforms and filters: live operands, other operands, threads, explanations, memory."""
+
+from __future__ import annotations
+
+import threading
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.fft
+
+import mathfuse as mf
+
+
+@mf.epilog
+def weighted(value, index, w, gain=1.0):
+    return value * w[index] * gain
+
+
+@pytest.fixture
+def image():
+    return np.random.default_rng(0).standard_normal((30, 42)).astype(np.float32)
+
+
+@pytest.fixture
+def weight():
+    return np.random.default_rng(1).random((30, 22)).astype(np.float32)
+
+
+def test_host_arrays_are_read_live(image, weight):
+    with mf.fft.FFT(image, kind="rfft2") as f:
+        f.plan(epilog=weighted, epilog_inputs={"w": weight})
+        first = f.execute()
+        weight *= 2
+        image *= 2
+        np.testing.assert_allclose(f.execute(), 4 * first, rtol=1e-5)
+        foreign = mf.fft.FFT(image.astype(">f4"), kind="rfft2").plan()
+        np.testing.assert_allclose(foreign.execute(), scipy.fft.rfft2(image), rtol=1e-4, atol=1e-4)
+
+
+def test_arrays_that_must_be_copied_are_read_live_too(image):
+    foreign = image.astype(">f4")
+    f = mf.fft.FFT(foreign, kind="rfft2").plan()
+    first = f.execute()
+    foreign *= 2
+    np.testing.assert_allclose(f.execute(), 2 * first, rtol=1e-5)
+
+
+def test_other_operands(image, weight):
+    f = mf.fft.FFT(image, kind="rfft2").plan(epilog=weighted(w=weight))
+    first = f.execute()
+    np.testing.assert_allclose(f.reset_operands(gain=3.0).execute(), 3 * first, rtol=1e-5)
+    np.testing.assert_allclose(f.reset_operands(w=weight / 3).execute(), first, rtol=1e-4)
+    np.testing.assert_allclose(f.reset_operands(-image).execute(), -first, rtol=1e-4)
+    np.testing.assert_allclose(f.reset_operands(np.asfortranarray(image)).execute(), first, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("reset", "message"),
+    [
+        (lambda f, x, w: f.reset_operands(x[:-1]), r"x was planned as float32 of shape \(30, 42\)"),
+        (lambda f, x, w: f.reset_operands(x.astype(float)), "cannot become float64"),
+        (lambda f, x, w: f.reset_operands(w=w.T), r"'w' was planned as float32 of shape \(30, 22\)"),
+        (lambda f, x, w: f.reset_operands(w=2.0), "'w' .* a float"),
+        (lambda f, x, w: f.reset_operands(gain=w), "'gain' was planned as a float"),
+        (lambda f, x, w: f.reset_operands(weight=w), "no operand 'weight' to reset; there are: x, w, gain"),
+    ],
+)
+def test_other_operands_that_do_not_fit(image, weight, reset, message):
+    f = mf.fft.FFT(image, kind="rfft2").plan(epilog=weighted(w=weight))
+    with pytest.raises(mf.PlanError, match=message):
+        reset(f, image, weight)
+    f.execute()
+
+
+def test_a_filter_takes_another_transfer_array(image, weight):
+    f = mf.fft.SpectralFilter(image, weight).plan()
+    first = f.execute()
+    np.testing.assert_allclose(f.reset_operands(factor=2 * weight).execute(), 2 * first, rtol=1e-4, atol=1e-6)
+
+
+def test_one_plan_from_many_threads(image, weight):
+    f = mf.fft.FFT(image, kind="rfft2").plan(epilog=weighted(w=weight), block_bytes=1024)
+    expected, found = f.execute(), []
+    threads = [threading.Thread(target=lambda: found.extend(f.execute() for _ in range(8))) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 48
+    assert all(np.array_equal(each, expected) for each in found)
+
+
+def test_one_callback_in_plans_of_other_shapes_dtypes_and_axes():
+    random = np.random.default_rng(0)
+    g = mf.gaussian(sigma=0.7)
+    for shape, dtype, axes in (((8, 6), "f4", (0, 1)), ((4, 5, 6), "f8", (1,)), ((4, 5, 6), "c8", (0, 2))):
+        x = random.standard_normal(shape).astype(dtype)
+        kind = "fftn" if dtype == "c8" else "rfftn"
+        found = mf.fft.FFT(x, axes, kind=kind).plan(epilog=g).execute()
+        expected = getattr(scipy.fft, kind)(x, axes=axes)
+        for a in axes:
+            n = x.shape[a]
+            f = np.abs(np.fft.fftfreq(n))[: expected.shape[a]] if a == axes[-1] else np.fft.fftfreq(n)
+            weight = np.exp(-2 * np.pi**2 * 0.49 * f**2)
+            expected = expected * weight.reshape([-1 if b == a else 1 for b in range(x.ndim)])
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+
+
+def test_explanations_say_what_runs(image, weight):
+    text = str(mf.fft.FFT(image, kind="rfft2").plan(epilog=weighted(w=weight), workers=3).explain())
+    for part in ("rfft2 of [30, 42]", "complex64[30, 22]", "strategy cpu", "fft(30) → epilog → out", "threads: 3"):
+        assert part in text
+    filtered = mf.fft.SpectralFilter(image, weight).plan()
+    assert "transfer → ifft(30)" in filtered.explain().passes[1]
+    assert filtered.explain().workspace_bytes < image.nbytes + 2**23
+    assert repr(filtered) == "<SpectralFilter filter of [30, 42] along [0, 1]: strategy cpu>"
+
+
+def test_a_filter_allocates_no_spectrum():
+    x = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
+    f = mf.fft.SpectralFilter(x, mf.gaussian(sigma=2.0)).plan(workers=2, block_bytes=1 << 17)
+    f.execute()
+    tracemalloc.start()
+    f.execute()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < x.nbytes + 2 * 4 * (1 << 17)
