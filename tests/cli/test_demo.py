@@ -118,6 +118,11 @@ def test_an_output_that_cannot_be_written(tmp_path, capsys):
     assert "No such file or directory" in capsys.readouterr().err
 
 
+def test_a_gpu_is_refused_in_one_line(tmp_path, capsys):
+    assert cli.main(["demo", "gaussian", "--execution", "cuda", "--output", str(tmp_path / "x.png")]) == 2
+    assert capsys.readouterr().err.startswith('mathfuse: execution="cuda" is not in this version')
+
+
 def test_interleaved_runs_every_variant_in_both_orders():
     order = []
     medians = demo.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)
