@@ -1,0 +1,24 @@
+"""``python -m benchmarks NAME``: run one benchmark, print its table, write ``benchmarks/results/NAME.json``."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import filter2d
+
+BENCHMARKS = {"filter2d": filter2d}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="NAME")
+    for name, module in BENCHMARKS.items():
+        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
+        module.add_arguments(command)
+        command.set_defaults(run=module.main)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
