@@ -39,7 +39,7 @@ def build_loops(spec: ElementwiseSpec, signature: Signature, layout: Layout) -> 
 
 
 class _Nest:
-    """One loop nest: a function of its own, since only arguments can be ``noalias``; LLVM inlines it and keeps the promise."""
+    """One loop nest: a function of its own, because only arguments can be ``noalias``; LLVM inlines it."""
 
     def __init__(self, lowering: Lowering, spec: ElementwiseSpec, layout: Layout, stored: np.dtype | None) -> None:
         self.lowering, self.spec, self.stored = lowering, spec, stored

@@ -1,8 +1,8 @@
 """The exact prototypes through which GPU pipelines call a callback, and the function bodies that connect the two.
 
 nvJitLink links a callback of another prototype without a word and leaves a call behind. So each entry here is one
-function with the pipeline's own name and types, into which the callback is evaluated; nothing is left to inline but that
-function itself.
+function with the pipeline's own name and types, into which the callback is evaluated; only that function itself is left
+to inline.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MANGLED_TYPES = {"float32": "f", "float64": "d", "complex64": "6float2", "comple
 class Prototype:
     """A C++ device function: how it is declared, what it is called once mangled, and how a pipeline calls it.
 
-    ``declaration`` has the place ``{name}`` for the function's name, ``stand_in`` the body of a kernel that calls it like
+    ``declaration`` has the place ``{name}`` for the function's name, ``stand_in`` the body of a kernel that calls it as
     the pipeline does; ``data`` and ``info`` are its parameters.
     """
 

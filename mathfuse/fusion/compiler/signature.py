@@ -18,8 +18,8 @@ from .fingerprint import captured_arrays
 class OperandType:
     """What generated code depends on in an operand: everything but its values.
 
-    ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a bound
-    scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis.
+    ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a
+    bound scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis.
     """
 
     dtype: str
