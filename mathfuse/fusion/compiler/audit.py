@@ -81,15 +81,17 @@ def _audit(text: str, report: str) -> Audit:
 
 
 def _target(op: str, operands: str) -> str:
-    """What an instruction calls: the symbol or, in an indirect call, the operands; nothing for any other instruction.
+    """What an instruction calls: a symbol or, in an indirect call, the operands; nothing for any other instruction.
 
-    A jump to something else than a label is a call that does not come back.
+    A branch to a function is a call that does not come back, and a CALL of a label is a branch (so does ptxas leave
+    loops on sm_80).
     """
+    if not op.startswith(("CALL", "BRA", "JMP")):
+        return ""
     symbol = SYMBOL.search(operands)
-    if op.startswith("CALL"):
-        return symbol[1] if symbol else operands.strip(" ;")
-    leaves = op.startswith(("BRA", "JMP")) and symbol and not symbol[1].startswith(".L_")
-    return symbol[1] if leaves and symbol else ""
+    if symbol:
+        return "" if symbol[1].startswith(".L_") else symbol[1]
+    return operands.strip(" ;") if op.startswith("CALL") else ""
 
 
 def _kernels(sass: str) -> dict[str, str]:

@@ -263,15 +263,15 @@ class Emitter:
         return FLOAT[dtype.itemsize * 8] if dtype.kind == "f" else ir.IntType(dtype.itemsize * 8)
 
     def _cast(self, pointer: ir.Value, element: ir.Type) -> ir.Value:
-        return self.builder.bitcast(pointer, element.as_pointer())
+        """The address as one of an ``element``; on a GPU all arrays are in global memory."""
+        address = self.builder.bitcast(pointer, element.as_pointer())
+        return self.builder.addrspacecast(address, element.as_pointer(1)) if self.target.is_cuda else address
 
     def _component(self, pointer: ir.Value, element: ir.Type, k: int) -> ir.Value:
         return self.builder.gep(self._cast(pointer, element), [I64(k)])
 
     def _load(self, pointer: ir.Value, element: ir.Type, align: int, invariant: bool, k: int = 0) -> ir.Value:
         address = self._component(pointer, element, k) if k else self._cast(pointer, element)
-        if invariant and self.target.is_cuda:
-            address = self.builder.addrspacecast(address, element.as_pointer(1))
         loaded = self.builder.load(address, align=align)
         if invariant:
             loaded.set_metadata("invariant.load", self.builder.module.add_metadata([]))
