@@ -48,20 +48,45 @@ def test_of_several_the_fastest_is_taken_once(monkeypatch):
     fastest.cache_clear()
 
 
+LAYOUTS = {
+    "rows an odd number of reals apart": lambda x: odd_rows(x),
+    "C": lambda x: x.copy(),
+    "Fortran": lambda x: np.asfortranarray(x),
+    "rows of a wider array": lambda x: np.concatenate([x, x], -1)[..., : x.shape[-1]],
+    "every other": lambda x: np.repeat(np.repeat(x, 2, 0), 2, -1)[::2, ..., ::2],
+    "backwards": lambda x: x[::-1, ..., ::-1].copy()[::-1, ..., ::-1],
+}
+
+
+def odd_rows(x):
+    rows = np.zeros((*x.shape[:-1], 2 * x.shape[-1] + 1), x.real.dtype)
+    rows = rows[..., :-1].view(x.dtype) if x.dtype.kind == "c" else rows[..., : x.shape[-1]]
+    rows[...] = x
+    return rows
+
+
 @pytest.mark.parametrize("name", installed())
 @pytest.mark.parametrize("op", ["fft", "ifft", "rfft", "irfft"])
-def test_every_back_end_is_scipys(name, op):
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("shape", [(6, 10), (3, 4, 6)])
+def test_every_back_end_is_scipys(name, op, layout, shape):
     random = np.random.default_rng(0)
-    x = random.standard_normal((6, 10)).astype(np.float32)
-    x = x if op == "rfft" else (x + 1j * random.standard_normal((6, 10))).astype(np.complex64)
-    for axis in (0, 1):
-        for length in (x.shape[axis] * (2 if op == "irfft" else 1), 5, 16):
-            for norm in (None, "ortho", "forward"):
-                block = np.asfortranarray(x)
-                found = Backend(name, "")(Fft(op, length, norm), block, axis, overwrite=True)
-                expected = getattr(scipy.fft, op)(x, length, axis, norm)
-                assert found.dtype == expected.dtype
-                np.testing.assert_allclose(found, expected, atol=1e-5)
+    x = random.standard_normal(shape) + (0 if op == "rfft" else 1j * random.standard_normal(shape))
+    for dtype in ("f4", "f8", "f2", "i4") if op == "rfft" else ("c8", "c16"):
+        for axis in range(x.ndim):
+            for length in (x.shape[axis] * (2 if op == "irfft" else 1), 5, 16):
+                for norm in (None, "ortho", "forward"):
+                    for overwrite in (False, True):
+                        y = x.astype(dtype)
+                        expected = getattr(scipy.fft, op)(y, length, axis, norm)
+                        block = LAYOUTS[layout](y)
+                        kept = block.copy()
+                        found = Backend(name, "")(Fft(op, length, norm), block, axis, overwrite)
+                        assert found.dtype == expected.dtype
+                        np.testing.assert_allclose(
+                            found, expected, atol=1e-5 if expected.dtype.itemsize < 16 else 1e-12
+                        )
+                        assert overwrite or np.array_equal(block, kept)
 
 
 @pytest.mark.parametrize("name", installed())
