@@ -1,39 +1,45 @@
-"""From a Python function to blocks of simple statements: Numba's bytecode front end, and what the evaluator asks about them."""
+"""From a Python function to blocks of simple statements, by Numba's front end, and what flows between them."""
 
 from __future__ import annotations
 
+import dis
 import functools
 import linecache
 import types
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from numba.core import ir as numba_ir
-from numba.core.compiler import run_frontend
-from numba.core.errors import NumbaError
+from numba.core.bytecode import ByteCode, FunctionIdentity
+from numba.core.interpreter import Interpreter
 
 from mathfuse.runtime.errors import CallbackError
 
-from . import library
+from .language import GAVE_UP, INSTRUCTIONS
 
 
 @dataclass(frozen=True, eq=False)
 class Code:
-    """A function's blocks, the variables live at each block's start, and how often each name is assigned."""
+    """A function's blocks and what flows between them.
+
+    ``live`` has the variables that are read later, by block; ``assignments`` counts them by name. ``after`` has the
+    variables read after an assignment to a variable that inner functions may capture, by the statement's identity.
+    """
 
     function: types.FunctionType
     blocks: dict[int, Any]
     first: int
     live: dict[int, frozenset[str]]
     assignments: Counter
+    after: dict[int, frozenset[str]]
 
 
 def frontend(function: types.FunctionType) -> Code:
     """The code of ``function``; a construct with no meaning in a kernel is a CallbackError at its line."""
-    if function.__module__ == library.__name__:
-        return _library_code(function)
-    return _code(function)
+    ours = (function.__module__ or "").startswith("mathfuse.")
+    return _library_code(function) if ours else _code(function)
 
 
 @functools.cache
@@ -42,59 +48,109 @@ def _library_code(function: types.FunctionType) -> Code:
     return _code(function)
 
 
+class _Interpreter(Interpreter):
+    """Numba's, which drops temporaries that are assigned on, though ``(a := x)`` and ``a = b = x`` read them again."""
+
+    def _remove_unused_temporaries(self) -> None:
+        block: Any = self.current_block
+        unused = self.assigner.unused_dests
+        block.body = [s for s in block.body if not (_is_temporary(s) and s.target.name in unused)]
+
+
+def _is_temporary(statement: Any) -> bool:
+    return isinstance(statement, numba_ir.Assign) and statement.target.is_temp
+
+
 def _code(function: types.FunctionType) -> Code:
+    _refuse_instructions(function)
     try:
-        blocks = run_frontend(function).blocks
-    except NumbaError as error:
-        text = str(error).split("\n")[0]
-        raise CallbackError(
-            f"{quote(function, getattr(error, 'loc', None))}\nThis cannot run inside a kernel: {text}"
-        ) from None
+        identity = FunctionIdentity.from_function(function)
+        blocks = _Interpreter(identity).interpret(ByteCode(func_id=identity)).blocks
+    except Exception as error:  # Numba raises whatever comes: NumbaError, AssertionError, KeyError
+        text = next((text for part, text in GAVE_UP.items() if part in str(error)), str(error).split("\n")[0])
+        raise CallbackError(f"{quote(function)}\nThis cannot run inside a kernel: {text}") from error
+    live = _liveness(blocks)
     targets = Counter(s.target.name for block in blocks.values() for s in block.body if isinstance(s, numba_ir.Assign))
-    return Code(function, blocks, min(blocks), _liveness(blocks), targets)
+    after = _read_after(blocks, live, frozenset(function.__code__.co_cellvars))
+    return Code(function, blocks, min(blocks), live, targets, after)
+
+
+def _refuse_instructions(function: types.FunctionType) -> None:
+    """What the front end would not understand, or misunderstand, at its line."""
+    code = function.__code__
+    lines = dict(dis.findlinestarts(code))
+    line = code.co_firstlineno
+    for instruction in dis.get_instructions(code):
+        line = lines.get(instruction.offset) or line
+        text = INSTRUCTIONS.get(instruction.opname)
+        if instruction.opname == "STORE_DEREF" and instruction.argval in code.co_freevars:
+            text = (
+                f"an inner function cannot assign to {instruction.argval!r} of the function around it; return the value"
+            )
+        if text:
+            raise CallbackError(f"{quote(function, line)}\n{text}")
+
+
+# --- data flow --------------------------------------------------------------------------------------------------------
+def _reads(statement: Any) -> set[str]:
+    value = statement.value if isinstance(statement, numba_ir.Assign) else statement
+    if isinstance(value, numba_ir.Var):
+        return {value.name}
+    if isinstance(value, numba_ir.Arg):
+        return {f"arg.{value.name}"}
+    return {v.name for v in value.list_vars()} if isinstance(value, (numba_ir.Stmt, numba_ir.Expr)) else set()
+
+
+def _backwards(block: Any, live: frozenset[str]) -> Iterator[tuple[Any, frozenset[str]]]:
+    """Each statement from the last to the first, with the variables that are read after it; at last None."""
+    for statement in reversed(block.body):
+        yield statement, live
+        if isinstance(statement, numba_ir.Assign):
+            live -= {statement.target.name}
+        live |= _reads(statement)
+    yield None, live
 
 
 def _liveness(blocks: dict[int, Any]) -> dict[int, frozenset[str]]:
-    """Names read before they are written on some path from each block (backward dataflow to a fixed point)."""
-    uses: dict[int, set[str]] = {}
-    defines: dict[int, set[str]] = {}
-    for label, block in blocks.items():
-        used: set[str] = set()
-        defined: set[str] = set()
-        for statement in block.body:
-            target = statement.target.name if isinstance(statement, numba_ir.Assign) else None
-            value = statement.value if target else statement
-            if isinstance(value, numba_ir.Var):
-                names = {value.name}
-            elif isinstance(value, numba_ir.Arg):
-                names = {f"arg.{value.name}"}
-            else:
-                names = (
-                    {v.name for v in value.list_vars()} if isinstance(value, (numba_ir.Stmt, numba_ir.Expr)) else set()
-                )
-            used |= names - defined
-            if target:
-                defined.add(target)
-        uses[label], defines[label] = used, defined
-    live = {label: frozenset(names) for label, names in uses.items()}
+    """Names read before they are written on some path from each block (backward data flow to a fixed point)."""
+    live: dict[int, frozenset[str]] = dict.fromkeys(blocks, frozenset())
     while True:
-        previous = live
-        live = {
-            label: frozenset(uses[label] | (set().union(*(live[s] for s in _successors(block))) - defines[label]))
-            for label, block in blocks.items()
-        }
+        previous = dict(live)
+        for label, block in sorted(blocks.items(), reverse=True):
+            *_, (_, live[label]) = _backwards(block, _after(block, live))
         if live == previous:
             return live
 
 
-def _successors(block: Any) -> list[int]:
-    return list(block.body[-1].get_targets()) if hasattr(block.body[-1], "get_targets") else []
+def _after(block: Any, live: dict[int, frozenset[str]]) -> frozenset[str]:
+    last = block.body[-1]
+    successors = last.get_targets() if hasattr(last, "get_targets") else ()
+    return frozenset().union(*(live[s] for s in successors))
 
 
-def quote(function: types.FunctionType, loc: Any = None) -> str:
-    """``file:line, in name`` and the line itself, as a traceback shows them."""
+def _read_after(
+    blocks: dict[int, Any], live: dict[int, frozenset[str]], captured: frozenset[str]
+) -> dict[int, frozenset[str]]:
+    return {
+        id(statement): names
+        for block in blocks.values()
+        for statement, names in _backwards(block, _after(block, live))
+        if isinstance(statement, numba_ir.Assign) and statement.target.name in captured
+    }
+
+
+# --- the user's line --------------------------------------------------------------------------------------------------
+def quote(function: types.FunctionType, line: int | None = None) -> str:
+    """``file:line, in name`` and the line itself, as a traceback shows them; without ``line`` where it is defined."""
     code = function.__code__
-    filename, line = (loc.filename, loc.line) if loc is not None else (code.co_filename, code.co_firstlineno)
-    source = linecache.getline(filename, line).strip() or linecache.getline(code.co_filename, line).strip()
-    where = f"{filename}:{line}, in {function.__name__}"
+    line = line or _definition(code)
+    where = f"{code.co_filename}:{line}, in {function.__name__}"
+    source = linecache.getline(code.co_filename, line).strip()
     return f"{where}\n    {source}" if source else where
+
+
+def _definition(code: types.CodeType) -> int:
+    """The line of ``def``, below decorators."""
+    lines = range(code.co_firstlineno, code.co_firstlineno + 20)
+    starts = (n for n in lines if linecache.getline(code.co_filename, n).lstrip().startswith(f"def {code.co_name}"))
+    return next(starts, code.co_firstlineno)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import library
+from . import approximations, complexes, library
 
 INPLACE = {
     getattr(operator, f"i{name}"): getattr(operator, name)
@@ -50,36 +50,28 @@ SYMBOLS = (
     | COMPARISONS
 )
 
-# name -> (real implementation, complex implementation): a libm name, a function of library.py, or None where there is none.
+# name -> (for reals, for complex values): a libm name, a function in the callback language, or None.
 FUNCTIONS: dict[str, tuple[str | Callable | None, Callable | None]] = {
+    **{name: (name, None) for name in "cbrt erf erfc lgamma tgamma floor ceil trunc rint".split()},
     **{
-        name: (name, None)
-        for name in "acos acosh asin asinh atan atanh cbrt erf erfc exp2 expm1 lgamma log1p log2 tgamma".split()
+        name: (name, getattr(complexes, f"complex_{name}"))
+        for name in "acos acosh asin asinh atan atanh cos cosh exp exp2 expm1 log log10 log1p log2".split()
     },
-    **{name: (name, None) for name in "floor ceil trunc rint".split()},
-    "exp": ("exp", library.complex_exp),
-    "log": ("log", library.complex_log),
-    "log10": ("log10", library.complex_log10),
-    "sqrt": ("sqrt", library.complex_sqrt),
-    "sin": ("sin", library.complex_sin),
-    "cos": ("cos", library.complex_cos),
-    "tan": ("tan", library.complex_tan),
-    "sinh": ("sinh", library.complex_sinh),
-    "cosh": ("cosh", library.complex_cosh),
-    "tanh": ("tanh", library.complex_tanh),
-    "absolute": ("fabs", library.complex_abs),
-    "isnan": (library.isnan, library.complex_isnan),
-    "isinf": (library.isinf, library.complex_isinf),
-    "isfinite": (library.isfinite, library.complex_isfinite),
-    "square": (library.square, library.complex_square),
-    "reciprocal": (library.reciprocal, library.complex_reciprocal),
-    "sign": (library.sign, library.complex_sign),
-    "phase": (library.phase, library.phase),
-    "polar": (library.polar, library.polar),
+    **{name: (name, getattr(complexes, f"complex_{name}")) for name in "sin sinh sqrt tan tanh".split()},
+    "absolute": ("fabs", complexes.complex_abs),
+    "isnan": (library.isnan, complexes.complex_isnan),
+    "isinf": (library.isinf, complexes.complex_isinf),
+    "isfinite": (library.isfinite, complexes.complex_isfinite),
+    "square": (library.square, complexes.complex_square),
+    "reciprocal": (library.reciprocal, complexes.complex_reciprocal),
+    "sign": (library.sign, complexes.complex_sign),
+    "phase": (complexes.phase, complexes.phase),
+    "polar": (complexes.polar, complexes.polar),
     "degrees": (library.degrees, None),
     "radians": (library.radians, None),
     "signbit": (library.signbit, None),
-    "sinc": (library.sinc, None),
+    "sinc": (library.sinc, library.sinc),
+    "modf": (library.modf, None),
     # two operands
     "atan2": ("atan2", None),
     "copysign": ("copysign", None),
@@ -87,8 +79,9 @@ FUNCTIONS: dict[str, tuple[str | Callable | None, Callable | None]] = {
     "ieee_remainder": ("remainder", None),
     "hypot": (library.hypot, None),
     "logaddexp": (library.logaddexp, None),
+    "logaddexp2": (library.logaddexp2, None),
     "heaviside": (library.heaviside, None),
-    "rect": (library.rect, None),
+    "rect": (complexes.rect, None),
     "maximum": (library.maximum, None),
     "minimum": (library.minimum, None),
     "fmax": (library.fmax, None),
@@ -96,17 +89,21 @@ FUNCTIONS: dict[str, tuple[str | Callable | None, Callable | None]] = {
     "clip": (library.clip, None),
 }
 
-# By target and precision, where library.py does better than a call: libdevice's float32 versions of these call, use float64 or
-# local memory; libm's keep a loop from being vectorised.
+TWO_OPERANDS = frozenset(
+    "atan2 copysign fmod ieee_remainder hypot logaddexp logaddexp2 heaviside rect maximum minimum fmax fmin".split()
+)
+
+# By target and precision, where plain Python does better than a call: libdevice's float32 versions of these call, use
+# float64 or local memory; libm's keep a loop from being vectorised.
 OWN_VERSIONS: dict[tuple[str, int], dict[str, Callable]] = {
     ("cuda", 32): {
-        "sin": library.sin_single,
-        "cos": library.cos_single,
+        "sin": approximations.sin_single,
+        "cos": approximations.cos_single,
         "tan": library.tan,
-        "atan2": library.atan2_single,
+        "atan2": approximations.atan2_single,
     },
-    ("cpu", 32): {"exp": library.exp_single, "tanh": library.tanh_single},
-    ("cpu", 64): {"exp": library.exp_double},
+    ("cpu", 32): {"exp": approximations.exp_single, "tanh": approximations.tanh_single},
+    ("cpu", 64): {"exp": approximations.exp_double},
 }
 
 # Where Python and NumPy use other names than the table above.
@@ -136,7 +133,6 @@ NUMPY_OPERATORS = {
     "mod": operator.mod,
     "remainder": operator.mod,
     "power": operator.pow,
-    "float_power": operator.pow,
     "equal": operator.eq,
     "not_equal": operator.ne,
     "less": operator.lt,

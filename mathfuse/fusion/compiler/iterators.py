@@ -6,14 +6,13 @@ import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .arithmetic import Reject, describe
+from .arithmetic import Described, Reject, describe
 from .emitter import Value
 from .scalars import INT
 
 if TYPE_CHECKING:
-    from .evaluator import Evaluator, Slot
-
-UNROLL = 16  # constant ranges up to this many turns are unrolled
+    from .evaluator import Evaluator
+    from .frames import Slot
 
 
 class Pair(NamedTuple):
@@ -24,7 +23,7 @@ class Pair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Iterator:
+class Iterator(Described):
     """A position in a tuple known at compile time."""
 
     items: tuple
@@ -36,19 +35,9 @@ class Iterator:
         return Pair(0, False), self
 
 
-def iterate(value: Any) -> Iterator:
-    if isinstance(value, Iterator):
-        return value
-    if isinstance(value, tuple):
-        return Iterator(value)
-    raise Reject(
-        f"a loop runs over a tuple (`axes`, `shape`) or range(n), not over {describe(value)}; for an operand: range(array.shape[0])"
-    )
-
-
-@dataclass(eq=False)
-class RangeIterator:
-    """``range(start, stop, step)`` with run-time extents; ``step`` is a constant."""
+@dataclass(frozen=True, eq=False)
+class RangeIterator(Described):
+    """``range(first, stop, step)`` with run-time extents; ``step`` is a constant. Slots hold the state once it runs."""
 
     first: Any
     stop: Any
@@ -56,39 +45,69 @@ class RangeIterator:
     current: Slot | None = None
     end: Slot | None = None
 
-    @staticmethod
-    def of(evaluator: Evaluator, args: tuple) -> Any:
-        """A tuple for a short constant range, else an iterator."""
-        if not 1 <= len(args) <= 3:
-            raise Reject("range() takes one to three integers")
-        numbers = [evaluator.operations.number(a) for a in args]
-        for n in numbers:
-            if not (isinstance(n, int) or (isinstance(n, Value) and n.type.kind in "iub")):
-                raise Reject(f"range() takes integers, not {describe(n)}")
-        if all(isinstance(n, int) for n in numbers) and len(range(*numbers)) <= UNROLL:  # type: ignore[arg-type]
-            return tuple(range(*numbers))  # type: ignore[arg-type]
-        first, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
-        if not isinstance(step, int) or step == 0:
-            raise Reject("the step of range() must be a constant other than 0")
-        return RangeIterator(first, stop, step)
+    def description(self) -> str:
+        return "a range() of a run-time or large extent"
 
     def start(self, evaluator: Evaluator) -> RangeIterator:
         """Stores the bounds; one pair of slots for each place in the code, however often it is reached."""
-        operations = evaluator.operations
-        iterator = evaluator.stack[-1].ranges.setdefault(
-            evaluator.position, RangeIterator(self.first, self.stop, self.step)
-        )
-        if iterator.current is None or iterator.end is None:
-            iterator.current, iterator.end = evaluator.slot(INT), evaluator.slot(INT)
-        iterator.step = self.step
-        evaluator.store(iterator.current, operations.value(operations.to_int(self.first)))
-        evaluator.store(iterator.end, operations.value(operations.to_int(self.stop)))
-        return iterator
+        ranges, place = evaluator.stack[-1].ranges, (evaluator.position, self.step)
+        if place not in ranges:
+            ranges[place] = RangeIterator(None, None, self.step, evaluator.slot(INT), evaluator.slot(INT))
+        running, operations = ranges[place], evaluator.operations
+        assert running.current is not None and running.end is not None
+        evaluator.store(running.current, operations.cast(INT, self.first))
+        evaluator.store(running.end, operations.cast(INT, self.stop))
+        return running
 
     def next(self, evaluator: Evaluator) -> Pair:
         assert self.current is not None and self.end is not None
         now, end = evaluator.load(self.current), evaluator.load(self.end)
-        compare = operator.lt if self.step > 0 else operator.gt
-        valid = evaluator.operations.binary(compare, now, end)
+        valid = evaluator.operations.binary(operator.lt if self.step > 0 else operator.gt, now, end)
         evaluator.store(self.current, evaluator.operations.binary(operator.add, now, self.step))
         return Pair(now, valid)
+
+
+def start(value: Any, evaluator: Evaluator) -> Iterator | RangeIterator:
+    """``iter(value)``."""
+    if isinstance(value, RangeIterator):
+        return value.start(evaluator)
+    if isinstance(value, tuple):
+        return Iterator(value)
+    raise Reject(
+        f"a loop runs over a tuple (`axes`, `shape`) or range(n), not over {describe(value)}; "
+        "for an operand: range(array.shape[0])"
+    )
+
+
+def make_range(evaluator: Evaluator, args: tuple) -> tuple | RangeIterator:
+    """``range(...)``: a tuple where it is constant and short."""
+    if not 1 <= len(args) <= 3:
+        raise Reject("range() takes one to three integers")
+    numbers: list[Any] = [evaluator.operations.number(a) for a in args]
+    for n in numbers:
+        if not (isinstance(n, int) or (isinstance(n, Value) and not n.type.is_float)):
+            raise Reject(f"range() takes integers, not {describe(n)}")
+    first, stop, step = (0, numbers[0], 1) if len(numbers) == 1 else (*numbers, 1)[:3]
+    if not isinstance(step, int) or step == 0:
+        raise Reject("the step of range() must be a constant other than 0")
+    if isinstance(first, int) and isinstance(stop, int):
+        known = range(first, stop, step)
+        if len(known) <= evaluator.knowledge.unroll:
+            return tuple(known)
+    return RangeIterator(first, stop, step)
+
+
+def sequence(function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
+    """``enumerate``, ``zip``, ``reversed`` and ``tuple`` of what is known at compile time."""
+    for k, argument in enumerate(args):
+        if isinstance(argument, RangeIterator):
+            raise Reject(f"{function.__name__}() cannot take {describe(argument)}; write `for i in range(…)` and index")
+        if not isinstance(argument, tuple) and not (function is enumerate and k == 1 and isinstance(argument, int)):
+            raise Reject(
+                f"{function.__name__}() takes tuples such as `axes`, `index` or `shape`, not {describe(argument)}; "
+                "loop over range(n) otherwise"
+            )
+    try:
+        return tuple(function(*args, **kwargs))
+    except (TypeError, ValueError) as error:
+        raise Reject(f"{function.__name__}(): {error}") from None

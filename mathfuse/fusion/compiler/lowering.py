@@ -14,7 +14,7 @@ from mathfuse.runtime.errors import CallbackError
 from .emitter import Emitter, Value
 from .evaluator import Evaluator
 from .fingerprint import captured_arrays
-from .frames import Knowledge, Widen
+from .frames import Again, Knowledge
 from .frontend import quote
 from .operands import Accesses, Operand
 from .parameters import Layout
@@ -105,20 +105,13 @@ class Lowering:
         emitter = self.emitter(builder, link.fastmath)
         if link.precision == "float64":
             if self.knowledge.weak_bits < 64:
-                raise Widen
+                raise self.knowledge.wide()
             if isinstance(value, Value) and value.type.is_float:
                 value = emitter.convert(value, Scalar(value.type.kind, 64))
         evaluator = Evaluator(emitter, reserved["index"], self.knowledge, lambda array: captured[id(array)])
         known = {"value": value, **reserved, **operands}
         result = evaluator.evaluate(link.function, {name: known[name] for name in link.parameters}, number)
         self.take(evaluator)
-        if isinstance(result, Operand):
-            result = evaluator.operand_access.read_here(result)
-        if not isinstance(result, (Value, bool, int, float, complex)):
-            raise CallbackError(
-                f"{quote(link.function)}\nThe callback returns {type(result).__name__}; "
-                "it must return the element's new value, a number"
-            )
         return result
 
     def take(self, evaluator: Evaluator) -> None:
@@ -152,8 +145,8 @@ def lower(
         lowering = Lowering(module, signature, target, layout, knowledge)
         try:
             build(lowering)
-        except Widen:
-            knowledge = Knowledge(64, {}, knowledge.assigned)
+        except Again as again:
+            knowledge = again.knowledge
             continue
         if lowering.changed or not lowering.accesses.assigned <= knowledge.assigned:
             knowledge.assigned |= lowering.accesses.assigned

@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from .arithmetic import Arithmetic, Reject, describe
+from .arithmetic import Arithmetic, Described, Reject, describe
 from .emitter import I64, Emitter, Value
 from .scalars import INT, of_dtype
 
 
 @dataclass(eq=False)
-class Operand:
+class Operand(Described):
     """An array that a callback reads (or assigns to), inside the generated code.
 
     ``pointer`` is the byte address of its first element, ``shape`` its extents, ``strides`` its strides in bytes.
+    ``title`` is what the user calls it, if not ``name``.
     """
 
     name: str
@@ -26,6 +27,10 @@ class Operand:
     shape: tuple[Value, ...]
     strides: tuple[ir.Value, ...]
     readonly: bool = True
+    title: str = ""
+
+    def description(self) -> str:
+        return "`source`" if self.name == "source" else f"operand {self.title or self.name!r}"
 
     @property
     def ndim(self) -> int:
@@ -36,8 +41,9 @@ class Operand:
 class Accesses:
     """How a callback touches its operands: what a plan needs to check shapes and aliasing.
 
-    ``patterns`` holds, by operand, the set of reads: ``"broadcast"`` (no index written), a tuple with an axis number for each
-    dimension that is indexed by exactly ``index[axis]`` and None for any other index. ``assigned`` names the operands written to.
+    ``patterns`` holds, by operand, the set of reads: ``"broadcast"`` (no index written), or a tuple with an axis number
+    for each dimension that is indexed by exactly ``index[axis]`` and None for any other index. ``assigned`` names the
+    operands written to.
     """
 
     patterns: dict[str, set] = field(default_factory=dict)
@@ -81,23 +87,27 @@ class OperandAccess:
 
     def write(self, operand: Operand, index: Any, value: Any) -> None:
         """``operand[index] = value``."""
+        if operand.name == "source":
+            raise Reject("`source` cannot be assigned to: a plan never writes its input; assign to an operand")
         if operand.readonly:
             raise Reject(
-                f"{operand.name!r} is read-only: only an operand that was passed as a plain array can be assigned to"
+                f"{operand.description()} is read-only: "
+                "only an operand that was passed as a plain, writable array can be assigned to"
+            )
+        address, scalar = self._address(operand, index), of_dtype(operand.dtype)
+        if self.operations.value(value).type.kind == "c" and scalar.kind != "c":
+            raise Reject(
+                f"a complex value cannot be assigned to an element of {operand.description()} ({operand.dtype})"
             )
         self.accesses.assigned.add(operand.name)
-        value = self.operations.number(value)
-        scalar = of_dtype(operand.dtype)
-        typed = self.operations.value(value)
-        if typed.type.kind == "c" and scalar.kind != "c":
-            raise Reject(f"a complex value cannot be assigned to an element of {operand.name!r} ({operand.dtype})")
-        self.emitter.store(self._address(operand, index), operand.dtype, self.operations.convert(value, typed, scalar))
+        self.emitter.store(address, operand.dtype, self.operations.convert(value, scalar))
 
     def read_here(self, operand: Operand) -> Value:
         """The element at the own index, aligned from the last axis as NumPy broadcasts."""
         if operand.ndim > len(self.index):
             raise Reject(
-                f"operand {operand.name!r} has {operand.ndim} dimensions, more than the {len(self.index)} of `index`; write the index out"
+                f"{operand.description()} has {operand.ndim} dimensions, more than the {len(self.index)} of `index`; "
+                "write its index out"
             )
         self.accesses.note(operand.name, "broadcast")
         e = self.emitter
@@ -113,13 +123,14 @@ class OperandAccess:
     def _address(self, operand: Operand, index: Any) -> ir.Value:
         parts = index if isinstance(index, tuple) else (index,)
         if len(parts) != operand.ndim:
-            raise Reject(f"operand {operand.name!r} has {operand.ndim} dimensions but is indexed with {len(parts)}")
+            example = ", ".join("ijklmn"[: operand.ndim])
+            raise Reject(
+                f"{operand.description()} has {operand.ndim} dimensions but is indexed with {len(parts)}; "
+                f"one element is {operand.title or operand.name}[{example}]"
+            )
         self.accesses.note(operand.name, tuple(self._axis(part) for part in parts))
-        return self.emitter.offset(
-            operand.pointer,
-            [self._position(part, extent) for part, extent in zip(parts, operand.shape)],
-            list(operand.strides),
-        )
+        positions = [self._position(part, extent) for part, extent in zip(parts, operand.shape)]
+        return self.emitter.offset(operand.pointer, positions, list(operand.strides))
 
     def _axis(self, part: Any) -> int | None:
         """The axis ``a`` when ``part`` is exactly ``index[a]``."""
@@ -129,12 +140,11 @@ class OperandAccess:
         """An index as an i64; negative ones count from the end, as in NumPy."""
         if any(own is part for own in self.index):
             return part.parts[0]
+        if isinstance(part, slice) or part is ... or part is None:
+            raise Reject(f"an index must be an integer, not {describe(part)}: a callback reads one element at a time")
         part = self.operations.number(part)
-        if (
-            isinstance(part, bool)
-            or not isinstance(part, (int, Value))
-            or (isinstance(part, Value) and part.type.kind not in "iu")
-        ):
+        scalar = self.operations.value(part).type
+        if scalar.kind not in "iu":
             raise Reject(f"an index must be an integer, not {describe(part)}; int(x) makes one")
         b = self.emitter.builder
         if isinstance(part, int):

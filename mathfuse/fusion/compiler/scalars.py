@@ -1,7 +1,7 @@
 """Scalar types of the callback language and their promotion rules: pure data, no code generation.
 
-The one rule that NumPy and C lack is *weak* floats: a constant, a bound scalar or a quotient of two integers takes the precision
-of the float that it meets, and integers never widen a float.
+The one rule that NumPy and C lack is *weak* floats: a constant, a bound scalar or a quotient of two integers takes the
+precision of the float that it meets, and integers never widen a float.
 """
 
 from __future__ import annotations
@@ -64,24 +64,27 @@ def nearest(dtype: np.dtype) -> str:
 
 
 def precision_of(dtype: np.dtype) -> int:
-    """Bits of a weak float whose context is ``dtype``: integers of up to 16 bits fit float32, wider ones take float64 as in NumPy."""
+    """Bits of a weak float beside ``dtype``: float32 holds integers of up to 16 bits, wider ones take float64."""
     if dtype.kind in "fc":
         return of_dtype(dtype).bits
     return 32 if dtype.itemsize <= 2 else 64
 
 
 def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
-    """The common type of two operands; ``weak_bits`` is the width in which weak floats are held."""
+    """The common type of two operands; ``weak_bits`` is the width in which weak floats are held.
+
+    Integers as in NumPy, but a signed and an unsigned 64-bit integer give a signed one.
+    """
     kind = max(a.kind, b.kind, key=KIND_ORDER.index)
     if kind in "fc":
         strong = [t.bits for t in (a, b) if t.is_float and not t.weak]
         return Scalar(kind, max(strong) if strong else weak_bits, not strong)
     if kind == "b":
         return BOOL
-    integers = [t for t in (a, b) if t.kind != "b"]
-    bits = max(t.bits for t in integers)
-    signed = any(t.kind == "i" for t in integers)
-    return Scalar("i" if signed else "u", bits)
+    signed, unsigned = (max((t.bits for t in (a, b) if t.kind == kind), default=0) for kind in "iu")
+    if not signed:
+        return Scalar("u", unsigned)
+    return Scalar("i", max(signed, min(64, 2 * unsigned)))
 
 
 def floating(a: Scalar, weak_bits: int) -> Scalar:
