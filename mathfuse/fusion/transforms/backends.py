@@ -28,10 +28,15 @@ class Backend:
     reason: str
 
     def __call__(self, step: Fft, block: np.ndarray, axis: int, overwrite: bool) -> np.ndarray:
-        """The transform of every line of `block`; in the block's own memory if `overwrite`, where the library can."""
-        complex_both = step.op in ("fft", "ifft") and block.dtype.kind == "c"
-        in_place = overwrite and complex_both and block.shape[axis] == step.length
+        """The transform of every line of `block`; in the block's own memory if `overwrite`, where that is possible."""
+        unit_stride = block.strides[axis] == block.itemsize
+        in_place = overwrite and self.in_place(step, block.shape[axis], block.dtype, unit_stride)
         return self._run(step, block, axis, in_place, 1)  # one thread: the boxes are what runs in parallel
+
+    def in_place(self, step: Fft, extent: int, dtype: np.dtype, unit_stride: bool) -> bool:
+        """Whether lines of `extent` elements can be transformed in their own memory."""
+        fits = step.op in ("fft", "ifft") and dtype.kind == "c" and extent == step.length
+        return fits and (unit_stride or self.name != "mkl")  # MKL 2026.2 errs in columns of 40 or 48 elements
 
     def whole(self, step: Fft, x: np.ndarray, axis: int, workers: int) -> np.ndarray:
         """The transform of every line of an array, by as many threads of the library's own."""
@@ -42,7 +47,6 @@ class Backend:
             x = x.astype(compute_dtype(x.dtype), copy=False)  # it refuses float16
             if any(stride % x.itemsize for stride in x.strides):  # and counts strides in elements, rounded down
                 x = x.copy()
-            overwrite = overwrite and x.strides[axis] == x.itemsize  # MKL 2026.2 errs in columns of 40 or 48
         return getattr(load(self.name), step.op)(x, step.length, axis, step.norm, overwrite, workers)
 
 

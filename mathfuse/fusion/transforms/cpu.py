@@ -148,7 +148,7 @@ class CpuStrategy:
                 backend = self._backend(step, shape, axis, dtype)
                 chosen.append(backend)
                 steps.append(_transform(backend, step, axis, ours))
-                view = view and dtype.kind == "c" and step.reads == step.writes == plan.extents[axis]
+                view = view and backend.in_place(step, shape[axis], dtype, work.strides[axis] == itemsize)
                 dtype = real_of(p.spectrum_dtype) if step.op == "irfft" else p.spectrum_dtype
                 shape = (*shape[:axis], step.writes, *shape[axis + 1 :])
             else:
