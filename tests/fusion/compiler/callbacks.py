@@ -1,4 +1,4 @@
-"""Callbacks to audit: every ready-made one, and what the language promises of operators, functions, operands and loops."""
+"""Callbacks to audit: every ready-made one, and what the language promises of operators, functions and operands."""
 
 from __future__ import annotations
 

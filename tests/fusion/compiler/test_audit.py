@@ -31,14 +31,10 @@ def lowered_once():
         yield
 
 
-def pipelines(case: Case, number: int, dtype: str, arch: str) -> tuple[str, ...]:
-    """All that the case fits; what is the same code everywhere takes turns, so that each pipeline sees each on some GPU."""
-    turn = number + ARCHS.index(arch)
-    if dtype in DOUBLE and case not in READY_MADE:
-        return (case.pipelines[turn % len(case.pipelines)],)
-    if case in FUNCTIONS:
-        return tuple(case.pipelines[(turn + step) % 4] for step in (0, 2))
-    return case.pipelines
+def pipelines(case: Case, number: int, dtype: str) -> tuple[str, ...]:
+    """All that the case fits; a mere function, and 64-bit code, is the same in each: they take turns."""
+    everywhere = case in READY_MADE or (dtype in SINGLE and case not in FUNCTIONS)
+    return case.pipelines if everywhere else (case.pipelines[number % len(case.pipelines)],)
 
 
 def unit(case: Case, pipeline: str, dtype: str, arch: str, symbol: str) -> cuda.Unit:
@@ -62,7 +58,7 @@ def audits(arch: str, dtype: str) -> dict[str, Audit]:
         f"{case.name}, {pipeline}": unit(case, pipeline, dtype, arch, f"callback_{number}_{pipeline.replace(' ', '_')}")
         for number, case in enumerate(CASES)
         if kind in case.kinds
-        for pipeline in pipelines(case, number, dtype, arch)
+        for pipeline in pipelines(case, number, dtype)
     }
     found = cuda.audit_all(list(units.values()))
     return {name: found[unit] for name, unit in units.items()}
