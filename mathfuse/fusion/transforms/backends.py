@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
+import scipy.fft  # noqa: F401  always needed: its time belongs to the imports, not to the first result
 
 from mathfuse.fusion.transforms.kinds import Shape, compute_dtype
 from mathfuse.fusion.transforms.passes import Fft
