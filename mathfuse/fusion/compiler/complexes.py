@@ -32,13 +32,18 @@ def complex_sqrt(z):
     """The principal root: real part from the half-angle formula, imaginary part by division (no cancellation)."""
     x, y = z.real, z.imag
     root = math.sqrt(0.5 * abs(x) + 0.5 * abs(z))
-    other = np.where(root == 0, root, 0.5 * abs(y) / root)
+    other = np.where((root == 0) | (abs(y) == math.inf), root, 0.5 * abs(y) / root)
     return complex(np.where(x < 0, other, root), math.copysign(np.where(x < 0, root, other), y))
+
+
+def times(a, b):
+    """a * b, and 0 where b is 0 and a infinite."""
+    return np.where(b == 0, math.copysign(1, a) * b, a * b)
 
 
 def complex_exp(z):
     e = math.exp(z.real)
-    return complex(e * math.cos(z.imag), np.where(z.imag == 0, z.imag, e * math.sin(z.imag)))
+    return complex(e * math.cos(z.imag), times(e, math.sin(z.imag)))
 
 
 def complex_exp2(z):
@@ -80,19 +85,19 @@ def complex_power(z, w):
 
 
 def complex_sin(z):
-    return complex(math.sin(z.real) * math.cosh(z.imag), math.cos(z.real) * math.sinh(z.imag))
+    return complex(times(math.cosh(z.imag), math.sin(z.real)), math.sinh(z.imag) * math.cos(z.real))
 
 
 def complex_cos(z):
-    return complex(math.cos(z.real) * math.cosh(z.imag), -math.sin(z.real) * math.sinh(z.imag))
+    return complex(math.cosh(z.imag) * math.cos(z.real), times(math.sinh(z.imag), -math.sin(z.real)))
 
 
 def complex_sinh(z):
-    return complex(math.sinh(z.real) * math.cos(z.imag), math.cosh(z.real) * math.sin(z.imag))
+    return complex(math.sinh(z.real) * math.cos(z.imag), times(math.cosh(z.real), math.sin(z.imag)))
 
 
 def complex_cosh(z):
-    return complex(math.cosh(z.real) * math.cos(z.imag), math.sinh(z.real) * math.sin(z.imag))
+    return complex(math.cosh(z.real) * math.cos(z.imag), times(math.sinh(z.real), math.sin(z.imag)))
 
 
 def complex_tanh(z):
@@ -132,9 +137,11 @@ def complex_asinh(z):
 
 
 def complex_atanh(z):
-    x, y = z.real, z.imag
+    x, y = abs(z.real), z.imag
     real = 0.25 * math.log1p(4 * x / ((1 - x) * (1 - x) + y * y))
-    return complex(real, 0.5 * math.atan2(2 * y, (1 - x) * (1 + x) - y * y))
+    angle = 0.5 * math.atan2(y, 0.5 * ((1 - x) * (1 + x) - y * y))
+    imag = np.where(abs(y) == math.inf, math.copysign(0.5 * math.pi, y), angle)
+    return complex(math.copysign(np.where((x == math.inf) | (abs(y) == math.inf), 0, real), z.real), imag)
 
 
 def complex_atan(z):

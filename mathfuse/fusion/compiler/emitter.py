@@ -48,7 +48,8 @@ class Emitter:
 
     def __init__(self, builder: ir.IRBuilder, target: Target, fastmath: bool, weak_bits: int) -> None:
         self.builder, self.target, self.fastmath, self.weak_bits = builder, target, fastmath, weak_bits
-        self.flags = ("contract", "arcp") if fastmath else ()
+        # On a CPU `arcp` would make 1 / sqrt(0) a NaN: LLVM's Newton step multiplies infinity by 0.
+        self.flags = ("contract", *(("arcp",) if target.is_cuda else ())) if fastmath else ()
 
     # --- values ------------------------------------------------------------------------------------------------------
     def component_type(self, scalar: Scalar) -> ir.Type:
