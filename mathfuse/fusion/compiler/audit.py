@@ -12,7 +12,7 @@ HELPER = re.compile(r"(?:^|\$)__(?:internal|cuda|nv)_")
 SECTION = re.compile(r"^\s*\.section\s+\.text\.(\S+?),", re.MULTILINE)
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)(.*)$", re.MULTILINE)
 SYMBOL = re.compile(r"`\(([^)]+)\)")
-FLOAT64 = re.compile(r"D(?:ADD|MUL|FMA|SETP|MNMX|SET|MMA)\b|MUFU\.\w*64|\S*\.F64")
+FLOAT64 = re.compile(r"U?D(?:ADD|MUL|FMA|SETP|MNMX|SET|MMA)\b|MUFU\.\w*64|\S*\.F64")
 # ptxas' report: a kernel, then the functions that it calls, each with its frame.
 ENTRY = re.compile(r"Compiling entry function '([^']+)'")
 FRAME = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
