@@ -46,7 +46,7 @@ class Backend:
     def _run(self, step: Fft, x: np.ndarray, axis: int, overwrite: bool, workers: int) -> np.ndarray:
         if self.name == "mkl":
             x = x.astype(compute_dtype(x.dtype), copy=False)  # it refuses float16
-            if any(stride % x.itemsize for stride in x.strides):  # and counts strides in elements, rounded down
+            if any(stride % x.itemsize or stride == 0 for stride in x.strides):  # it rounds strides, and refuses 0
                 x = x.copy()
         return getattr(load(self.name), step.op)(x, step.length, axis, step.norm, overwrite, workers)
 

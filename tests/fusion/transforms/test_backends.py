@@ -51,6 +51,7 @@ def test_of_several_the_fastest_is_taken_once(monkeypatch):
 LAYOUTS = {
     "rows an odd number of reals apart": lambda x: odd_rows(x),
     "C": lambda x: x.copy(),
+    "one line over and over": lambda x: np.broadcast_to(x[..., :1], x.shape),
     "Fortran": lambda x: np.asfortranarray(x),
     "rows of a wider array": lambda x: np.concatenate([x, x], -1)[..., : x.shape[-1]],
     "every other": lambda x: np.repeat(np.repeat(x, 2, 0), 2, -1)[::2, ..., ::2],
@@ -76,11 +77,10 @@ def test_every_back_end_is_scipys(name, op, layout, shape):
         for axis in range(x.ndim):
             for length in (x.shape[axis] * (2 if op == "irfft" else 1), 5, 16):
                 for norm in (None, "ortho", "forward"):
-                    for overwrite in (False, True):
-                        y = x.astype(dtype)
-                        expected = getattr(scipy.fft, op)(y, length, axis, norm)
-                        block = LAYOUTS[layout](y)
+                    for overwrite in (False, layout != "one line over and over"):
+                        block = LAYOUTS[layout](x.astype(dtype))
                         kept = block.copy()
+                        expected = getattr(scipy.fft, op)(kept, length, axis, norm)
                         found = Backend(name, "")(Fft(op, length, norm), block, axis, overwrite)
                         assert found.dtype == expected.dtype
                         np.testing.assert_allclose(
