@@ -14,6 +14,7 @@ import scipy.fft  # noqa: F401  always needed: its time belongs to the imports, 
 
 from mathfuse.fusion.transforms.kinds import Shape, compute_dtype
 from mathfuse.fusion.transforms.passes import Fft
+from mathfuse.fusion.transforms.pipeline import Call
 from mathfuse.runtime.errors import ToolchainError
 
 BACKENDS = {"pocketfft": "scipy.fft", "mkl": "mkl_fft.interfaces.scipy_fft"}
@@ -42,6 +43,10 @@ class Backend:
     def whole(self, step: Fft, x: np.ndarray, axis: int, workers: int) -> np.ndarray:
         """The transform of every line of an array, by as many threads of the library's own."""
         return self._run(step, x, axis, False, workers)
+
+    def call(self, call: Call, x: np.ndarray, workers: int) -> np.ndarray:
+        """A transform along several axes, by as many threads of the library's own."""
+        return getattr(load(self.name), call.name)(x, call.lengths, call.axes, call.norm, False, workers)
 
     def _run(self, step: Fft, x: np.ndarray, axis: int, overwrite: bool, workers: int) -> np.ndarray:
         if self.name == "mkl":

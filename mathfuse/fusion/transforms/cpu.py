@@ -58,12 +58,16 @@ class CpuStrategy:
         self.pipeline, self.x = pipeline, x
         self._stages: dict[tuple[int, ...], list[Stage]] = {}
         self._default = self.stages(self.new_out())  # whatever cannot be compiled fails here
+        backs = {backend.name: backend for stage in self._default for backend in stage.backends}
+        self._caller = backs.get("pocketfft") if len(backs) == 1 and pipeline.call and x.size else None
 
     def new_out(self) -> np.ndarray:
         return np.empty(self.pipeline.out_shape, self.pipeline.out_dtype)
 
     def run(self, out: np.ndarray | None = None) -> np.ndarray:
         """Compute into `out`, of the right shape and dtype and any strides, or into a new array."""
+        if out is None and self._caller and self.pipeline.call:
+            return self._caller.call(self.pipeline.call, self.x, self.pipeline.tuning.workers)
         begun = self._begin() if out is None else None
         if out is None:
             out = self.new_out() if begun is None else begun
@@ -99,19 +103,19 @@ class CpuStrategy:
         out, tuning = self.new_out(), self.pipeline.tuning
         stages, work = self.stages(out), self._work(out)
         backs = {f"{step.op}({step.length})": b for s in stages for step, b in zip(s.plan.transforms, s.backends)}
+        details = [(step, f"{backend.name}, {backend.reason}") for step, backend in backs.items()]
+        details.append(("threads", str(tuning.workers)))
+        if self._caller and self.pipeline.call:
+            reason = "the input is in CPU memory and there is no callback: one call of the library, unless out is given"
+            return Explanation(title, "cpu", reason, (), (f"scipy.fft.{self.pipeline.call.name}",), tuple(details))
+        moved = f"each callback would move {out.nbytes:,} bytes there and back again"
         return Explanation(
             title=f"{title} → {out.dtype}{list(out.shape)}",
             strategy="cpu",
             reason="the input is in CPU memory; callbacks run on boxes of lines while these are in the cache",
-            rejected=(
-                ("a library call and NumPy", f"each callback would move {out.nbytes:,} bytes there and back again"),
-            ),
+            rejected=(("a library call and NumPy", moved),),
             passes=tuple(map(str, stages)),
-            details=(
-                *((step, f"{backend.name}, {backend.reason}") for step, backend in backs.items()),
-                ("threads", str(tuning.workers)),
-                ("a hot box", f"about {tuning.block_bytes:,} bytes"),
-            ),
+            details=(*details, ("a hot box", f"about {tuning.block_bytes:,} bytes")),
             workspace_bytes=work.bytes_beside(out) + tuning.workers * tuning.block_bytes,
         )
 

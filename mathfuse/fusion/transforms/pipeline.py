@@ -78,6 +78,16 @@ class Tuning:
 
 
 @dataclass(frozen=True)
+class Call:
+    """A whole transform as SciPy's function of any number of axes: what there is to do where no callback is."""
+
+    name: str
+    lengths: Shape
+    axes: Shape
+    norm: str | None
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """Passes over memory; `halved` says that the spectrum has half of `real_axis` and the result, real, all of it."""
 
@@ -89,4 +99,5 @@ class Pipeline:
     out_dtype: np.dtype
     real_axis: int
     halved: bool
+    call: Call | None
     tuning: Tuning

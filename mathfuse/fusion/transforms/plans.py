@@ -16,7 +16,7 @@ from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.cpu import CpuStrategy
 from mathfuse.fusion.transforms.kinds import Ints, Shape, complex_of, compute_dtype, real_of, replaced, resolve
 from mathfuse.fusion.transforms.passes import Pass, Role, filter_passes, transform_passes
-from mathfuse.fusion.transforms.pipeline import Function, Pipeline
+from mathfuse.fusion.transforms.pipeline import Call, Function, Pipeline
 from mathfuse.runtime import arrays
 from mathfuse.runtime.arrays import HostArray
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
@@ -35,6 +35,7 @@ class Outline:
     real_input: bool = False  # of necessity
     real_result: bool = False
     in_place: bool = False  # whether the result may replace the input
+    call: Call | None = None  # the same without callbacks
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,7 @@ class TransformPlan(Plan[Operands, Choices]):
             out_dtype=out_dtype,
             real_axis=outline.axes[-1],
             halved=outline.real_result,
+            call=None if functions else outline.call,
             tuning=choices.tuning(),
         )
         strategy = CpuStrategy(pipeline, x.view)
@@ -199,6 +201,7 @@ class FFT(TransformPlan):
             real_input=problem.kind.family == "r2c",
             real_result=problem.kind.family == "c2r",
             in_place=problem.kind.family == "c2c" and dtype.kind == "c",
+            call=Call(problem.kind.along_real_axis + "n", problem.lengths, problem.axes, problem.norm),
         )
 
 

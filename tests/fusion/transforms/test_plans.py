@@ -117,6 +117,28 @@ def test_explanations_say_what_runs(image, weight):
     assert repr(filtered) == "<SpectralFilter filter of [30, 42] along [0, 1]: strategy cpu>"
 
 
+def test_without_callbacks_the_library_is_called_once(image, monkeypatch):
+    calls = []
+    monkeypatch.setattr(scipy.fft, "rfftn", lambda *given: calls.append(given[1:]) or np.zeros((30, 22), np.complex64))
+    f = mf.fft.FFT(image, kind="rfft2").plan(workers=3, backend="pocketfft")
+    assert f.execute().shape == (30, 22)
+    assert calls == [((30, 42), (0, 1), None, False, 3)]
+    assert f.explain().passes == ("scipy.fft.rfftn",)
+    assert f.execute(out=np.empty((30, 22), np.complex64)).any()
+    assert len(calls) == 1
+
+
+def test_an_epilog_may_write_an_operand(image):
+    @mf.epilog
+    def recorded(value, index, seen):
+        seen[index] = abs(value)
+        return value
+
+    seen = np.zeros((30, 22), np.float32)
+    found = mf.fft.rfft2(image, epilog=recorded(seen=seen))
+    np.testing.assert_allclose(seen, np.abs(found), rtol=1e-5)
+
+
 def test_a_filter_allocates_no_spectrum():
     x = np.random.default_rng(0).standard_normal((1024, 1024)).astype(np.float32)
     f = mf.fft.SpectralFilter(x, mf.gaussian(sigma=2.0)).plan(workers=2, block_bytes=1 << 17)
