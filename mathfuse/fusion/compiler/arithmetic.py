@@ -114,9 +114,8 @@ class Arithmetic:
             return x
         return self.emitter.literal(self._float(x) if isinstance(x, int) and not fits(x, INT) else x)
 
-    def common(self, *xs: Any) -> tuple[Scalar, list[Value]]:
-        """The operands in their common type; a constant integer takes an integer type that it meets, if it fits."""
-        xs = tuple(self.number(x) for x in xs)
+    def common_type(self, *xs: Any) -> Scalar:
+        """The type of several numbers; a constant integer takes an integer type that it meets, if it fits."""
         integers = [x for x in xs if is_integer_constant(x)]
         types_met = [self.value(x).type for x in xs if not is_integer_constant(x)]
         scalar = functools.reduce(lambda s, t: promote(s, t, self.emitter.weak_bits), types_met or [INT])
@@ -124,6 +123,12 @@ class Arithmetic:
             scalar = INT
         if not scalar.is_float and (misfits := [x for x in integers if not fits(x, scalar)]):
             raise Reject(f"{misfits[0]} does not fit a {scalar.dtype} value")
+        return scalar
+
+    def common(self, *xs: Any) -> tuple[Scalar, list[Value]]:
+        """The operands in their common type."""
+        xs = tuple(self.number(x) for x in xs)
+        scalar = self.common_type(*xs)
         return scalar, [self.convert(x, scalar) for x in xs]
 
     def convert(self, x: Any, scalar: Scalar) -> Value:
@@ -145,7 +150,7 @@ class Arithmetic:
     def reals(self, *xs: Any) -> list[Value]:
         """The operands as reals of one type."""
         xs = tuple(self.number(x) for x in xs)
-        scalar = floating(self.common(*xs)[0], self.emitter.weak_bits)
+        scalar = floating(self.common_type(*xs), self.emitter.weak_bits)
         return [self.convert(x, scalar) for x in xs]
 
     def truth(self, x: Any) -> bool | Value:

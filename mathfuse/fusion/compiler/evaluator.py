@@ -176,7 +176,7 @@ class Evaluator(Expressions):
         if not all(isinstance(r, (Value, Operand)) or is_number(r) for r in results):
             kinds = " and ".join(dict.fromkeys(describe(r) for r in results))
             raise Reject(f"Paths return values of different kinds: {kinds}")
-        scalar, _ = self.operations.common(*results)
+        scalar = self.operations.common_type(*results)
         slot = self.slot(scalar)
         return slot, lambda result: self.store(slot, self.operations.convert(result, scalar))
 

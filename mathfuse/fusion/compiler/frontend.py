@@ -64,7 +64,7 @@ def _is_temporary(statement: Any) -> bool:
 def _code(function: types.FunctionType) -> Code:
     _refuse_instructions(function)
     try:
-        identity = FunctionIdentity.from_function(function)
+        identity = FunctionIdentity.from_function(_without_wrapped(function))
         blocks = _Interpreter(identity).interpret(ByteCode(func_id=identity)).blocks
     except Exception as error:  # Numba raises whatever comes: NumbaError, AssertionError, KeyError
         text = next((text for part, text in GAVE_UP.items() if part in str(error)), str(error).split("\n")[0])
@@ -73,6 +73,14 @@ def _code(function: types.FunctionType) -> Code:
     targets = Counter(s.target.name for block in blocks.values() for s in block.body if isinstance(s, numba_ir.Assign))
     after = _read_after(blocks, live, frozenset(function.__code__.co_cellvars))
     return Code(function, blocks, min(blocks), live, targets, after)
+
+
+def _without_wrapped(function: types.FunctionType) -> types.FunctionType:
+    """A wrapper as itself: where ``functools.wraps`` made it, Numba would take its parameters from what it wraps."""
+    if not hasattr(function, "__wrapped__"):
+        return function
+    code, names = function.__code__, function.__globals__
+    return types.FunctionType(code, names, function.__name__, function.__defaults__, function.__closure__)
 
 
 def _refuse_instructions(function: types.FunctionType) -> None:

@@ -70,7 +70,7 @@ class Operations(Arithmetic):
         real, complex_version = FUNCTIONS[name]
         kinds = {self.value(x).type.kind for x in args}
         if complex_version and module != "math" and ("c" in kinds or (module == "cmath" and name != "rect")):
-            scalar = floating(self.common(*args)[0], self.emitter.weak_bits)
+            scalar = floating(self.common_type(*args), self.emitter.weak_bits)
             return self.inline(complex_version, *[self.convert(x, Scalar("c", scalar.bits, scalar.weak)) for x in args])
         if "c" in kinds:
             raise Reject(self._no_complex(function, name, complex_version is not None))

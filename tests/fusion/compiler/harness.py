@@ -5,7 +5,7 @@ from __future__ import annotations
 import cmath
 import linecache
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -82,18 +82,34 @@ def plain(
     return np.array(results).reshape(x.shape)
 
 
-def expression(text: str, names: str = "value", **namespace: Any) -> Callable:
-    """A function of the text of an expression, which error messages can quote."""
-    source = f"def function({names}): return {text}\n"
-    filename = f"<{text}>"
-    linecache.cache[filename] = len(source), None, [source], filename
+def define(source: str, **namespace: Any) -> Callable:
+    """The function that `source` defines under the name `function`; error messages can quote it."""
+    filename = f"<{source}>"
+    linecache.cache[filename] = len(source), None, source.splitlines(keepends=True), filename
     scope: dict[str, Any] = {"np": np, "math": math, "cmath": cmath, "mf": mf, **namespace}
     exec(compile(source, filename, "exec"), scope)
     return scope["function"]
 
 
+def expression(text: str, names: str = "value", **namespace: Any) -> Callable:
+    """A function of the text of an expression."""
+    return define(f"def function({names}): return {text}\n", **namespace)
+
+
+def table(texts: Iterable[str], x: np.ndarray, dtype: Any, **operands: Any) -> dict[str, np.ndarray]:
+    """Many expressions of `value`, `i` (the index) and `operands[i]` over a vector, in one kernel, by text."""
+    texts = list(texts)
+    lines = [f"    {name} = {name}_[i]" for name in operands]
+    lines += [f"    out[{k}, i] = {text}" for k, text in enumerate(texts)]
+    names = ", ".join(["value", "index", "out", *(f"{name}_" for name in operands)])
+    function = define("\n".join([f"def function({names}):", "    i = index[0]", *lines, "    return value", ""]))
+    out = np.zeros((len(texts), x.size), dtype)
+    run(function, x, out=out, **{f"{name}_": array for name, array in operands.items()})
+    return dict(zip(texts, out))
+
+
 def assert_close(found: np.ndarray, expected: Any, units: float = 4, absolute: float = 0) -> None:
-    """Equal to within some units in the last place of the result's type, by modulus; NaN and infinity where expected."""
+    """Equal to within some units in the last place of the result's type; NaN and infinity where expected."""
     dtype = found.dtype
     expected = np.broadcast_to(np.asarray(expected), found.shape)
     with np.errstate(all="ignore"):
