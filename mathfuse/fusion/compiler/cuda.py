@@ -315,7 +315,7 @@ def make_unit(
         signature,
         ndim=rank,
         axes=_axes(pipeline, axes, rank),
-        source=operand_spec(f"{element}[{rank}]") if source else None,
+        source=operand_spec(f"{element}[{rank}]", "source") if source else None,
     )
     prescribed = None if pipeline == "elementwise" else element
     unit = Unit(pipeline, signature, prescribed, toolchain.checked_arch(arch), side, tuple(range(rank)), False, symbol)
@@ -339,7 +339,10 @@ def _rank(pipeline: str, ndim: int | None, signature: Signature) -> int:
 def _axes(pipeline: str, axes: Sequence[int] | None, rank: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(rank - 2 if pipeline == "matmul" else 0, rank))
-    chosen = tuple(operator.index(axis) for axis in axes)
+    try:
+        chosen = tuple(operator.index(axis) for axis in axes)
+    except TypeError:
+        raise PlanError(f"axes={axes!r}: write a sequence of integers") from None
     if wrong := [axis for axis in chosen if not -rank <= axis < rank]:
         raise PlanError(f"axes={chosen}: there is no axis {wrong[0]} in an index of rank {rank}; give ndim, too")
     if len({axis % rank for axis in chosen}) < len(chosen):
@@ -352,7 +355,7 @@ def _operand_types(callback: Callback, operands: Mapping[str, Any]) -> dict[str,
     if unknown := [name for name in operands if name not in callback.operands]:
         raise PlanError(f"{callback!r} has no operand {unknown[0]!r}; it has {', '.join(callback.operands) or 'none'}")
     types = {
-        name: operand_spec(given)
+        name: operand_spec(given, name)
         for name, given in operands.items()
         if isinstance(given, (str, type, np.dtype, OperandType))
     }
@@ -363,17 +366,17 @@ def _operand_types(callback: Callback, operands: Mapping[str, Any]) -> dict[str,
     return {**bound, **types}
 
 
-def operand_spec(spec: Any) -> OperandType:
-    """``"float32[2]"`` (an array's dtype and rank) or ``"float"`` (a scalar's kind) as a type."""
+def operand_spec(spec: Any, name: str) -> OperandType:
+    """``"float32[2]"`` (an array's dtype and rank) or ``"float"`` (a scalar's kind) as the type of operand ``name``."""
     if isinstance(spec, OperandType):
         return spec
-    text = spec if isinstance(spec, str) else str(np.dtype(spec))
+    text = spec.__name__ if isinstance(spec, type) else str(spec)
     if text in SCALARS:
         return OperandType(text)
     match = re.fullmatch(r"(\w+)\[([1-9]\d*)\]", text)
     if not match:
         raise PlanError(
-            f"{spec!r} is not a type of operand; write 'float32[1]' for an array (dtype and rank, at least 1) "
+            f"{name}={text!r} is no type of operand; write 'float32[1]' for an array (dtype and rank, at least 1), "
             f"or {', '.join(map(repr, SCALARS))} for a scalar"
         )
-    return OperandType(str(dtype_of(match[1])), int(match[2]), contiguous=True, readonly=False)
+    return OperandType(str(dtype_of(match[1], name)), int(match[2]), contiguous=True, readonly=False)
