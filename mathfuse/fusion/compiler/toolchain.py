@@ -39,12 +39,10 @@ def _needing(library: str, arch: str = "") -> Iterator[None]:
 
 def _diagnosis(library: str, arch: str, error: Exception) -> str:
     """What is wrong with a library, from the most to the least certain; the tool's own words come last."""
-    text = str(error).strip()
-    if old := _outdated():
-        return f"{library}: {old}: {EXTRAS} ({text})"
-    if isinstance(error, ImportError):
-        return f"{library} is reached through cuda-core and cuda-bindings, which are not installed: {EXTRAS} ({text})"
-    if type(error).__name__ in ("DynamicLibNotFoundError", "DynamicLibNotAvailableError"):
+    text = str(error).replace("\0", "").strip()
+    if packages := _unfit_packages():
+        return f"{library} is reached through Python packages, and {packages}: {EXTRAS} ({text})"
+    if isinstance(error, ImportError) or text.startswith("Failure finding"):  # so begin cuda-pathfinder's messages
         return f"{library} was not found: {EXTRAS} brings it ({text})"
     if "may need newer version of nvJitLink" in text:
         return (
@@ -57,16 +55,18 @@ def _diagnosis(library: str, arch: str, error: Exception) -> str:
     return f"{library} failed{f' for {arch}' if arch else ''}: {text}"
 
 
-def _outdated() -> str:
-    """The first package that is installed in too old a version, or nothing."""
+def _unfit_packages() -> str:
+    """Which of the Python packages are missing or too old, or nothing."""
+    unfit = []
     for name, oldest in OLDEST.items():
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
+            unfit.append(f"{name} is not installed")
             continue
         if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < oldest:
-            return f"{name} {version} is too old, {'.'.join(map(str, oldest))} is needed"
-    return ""
+            unfit.append(f"{name} {version} is too old ({'.'.join(map(str, oldest))} is needed)")
+    return ", ".join(unfit)
 
 
 def _known_archs() -> list[int]:
@@ -154,7 +154,7 @@ def disassemble(cubin: bytes) -> str:
         file.flush()
         done = subprocess.run([nvdisasm(), "-c", file.name], capture_output=True, text=True, check=False)
     if done.returncode:
-        raise ToolchainError(f"{nvdisasm()} failed: {done.stderr.strip()}")
+        raise ToolchainError(f"nvdisasm failed: {done.stderr.strip()} ({nvdisasm()})")
     return done.stdout
 
 

@@ -75,7 +75,7 @@ def test_one_helper_under_two_architectures_fastmath_on_and_off_and_two_dtypes()
 
 
 def test_an_artifact_is_the_same_whatever_was_compiled_before(tmp_path):
-    """A process of its own, with a cache of its own, gives the bytes of this one, which used the helper in other forms."""
+    """A process of its own, with a cache of its own, gives the bytes of this one, which knows other forms."""
     code = (
         "import sys, mathfuse as mf; from tests.fusion.compiler.test_artifacts import quotient\n"
         "sys.stdout.buffer.write(mf.compile(mf.epilog(quotient), 'matmul', dtype='float32', arch='sm_80').ltoir)"
