@@ -49,9 +49,8 @@ def _diagnosis(library: str, arch: str, error: Exception) -> str:
             f"{library} is older than the libNVVM or NVRTC that made the code; "
             f"all must be of one CUDA release: {EXTRAS} ({text})"
         )
-    if arch and (known := _known_archs()) and _number(arch) not in known:
-        names = ", ".join(f"sm_{number}" for number in known)
-        return f"{arch} is not known to this CUDA toolkit, which compiles for {names} ({library}: {text})"
+    if arch and (unknown := _unknown(arch)):
+        return f"{unknown} ({library}: {text})"
     return f"{library} failed{f' for {arch}' if arch else ''}: {text}"
 
 
@@ -69,14 +68,16 @@ def _unfit_packages() -> str:
     return ", ".join(unfit)
 
 
-def _known_archs() -> list[int]:
-    """The architectures that the installed NVRTC compiles for; nothing where there is no NVRTC."""
+def _unknown(arch: str) -> str:
+    """What to say of an architecture that the installed toolkit does not know; nothing of others, or without NVRTC."""
     try:
         from cuda.bindings import nvrtc
 
-        return list(nvrtc.nvrtcGetSupportedArchs()[1])
-    except Exception:  # this serves an error message: it must not raise another
-        return []
+        known = nvrtc.nvrtcGetSupportedArchs()[1]
+    except Exception:  # whoever needs NVRTC will say so
+        return ""
+    names = ", ".join(f"sm_{number}" for number in known)
+    return "" if _number(arch) in known else f"{arch} is not known to this CUDA toolkit, which compiles for {names}"
 
 
 # --- compilers ------------------------------------------------------------------------------------------------------
@@ -122,6 +123,8 @@ def link(parts: Sequence[bytes], arch: str) -> tuple[bytes, str]:
     with _needing("nvJitLink", arch):
         from cuda.bindings import nvjitlink
 
+        if unknown := _unknown(arch):  # nvJitLink 12.9 would crash
+            raise ToolchainError(unknown)
         flags = [f"-arch={arch}", "-lto", "-Xptxas=-v", "-verbose"]
         handle = nvjitlink.create(len(flags), flags)
         try:

@@ -45,12 +45,12 @@ def test_names_of_none(arch):
 
 
 def test_an_architecture_that_no_library_knows():
-    known = r"sm_130 is not known to this CUDA toolkit, which compiles for sm_\d+, .*sm_90, .*sm_120.* \("
-    with pytest.raises(ToolchainError, match=known + "libNVVM: "):
+    known = r"sm_130 is not known to this CUDA toolkit, which compiles for sm_\d+, .*sm_90, .*sm_120"
+    with pytest.raises(ToolchainError, match=known + r".* \(libNVVM: "):
         mf.compile(mf.relu, "matmul", dtype="float32", arch="sm_130")
-    with pytest.raises(ToolchainError, match=known + "NVRTC: "):
+    with pytest.raises(ToolchainError, match=known + r".* \(NVRTC: "):
         toolchain.nvrtc(KERNEL, "sm_130")
-    with pytest.raises(ToolchainError, match=known + "nvJitLink: "):
+    with pytest.raises(ToolchainError, match=known + "[^(]*$"):
         toolchain.link([toolchain.nvrtc(KERNEL, "sm_80")], "sm_130")
 
 
