@@ -10,7 +10,7 @@ import numpy as np
 
 from . import library
 
-# --- sin, cos, atan2 in float32 on a GPU, where libdevice would call or leave the precision ---------------------------
+# --- sin, cos, atan2, asinh in float32 on a GPU, where libdevice would call or leave the precision --------------------
 # Arguments up to 2^15 are reduced by Cody and Waite's three constants, larger ones by Payne and Hanek's product with
 # the right 96 bits of 2/pi, in integer registers. Polynomials: Cephes (sinf.c, cosf.c).
 
@@ -102,6 +102,14 @@ def atan2_single(y, x):
     angle = np.where(up > across, math.pi / 2 - angle, angle)
     angle = np.where(math.copysign(1, x) < 0, math.pi - angle, angle)
     return np.where((x != x) | (y != y), x + y, math.copysign(angle, y))
+
+
+def asinh_single(x):
+    """log1p(a + a²/(1 + √(1 + a²))) of a = |x|, and log(2a) before a² overflows; libdevice's of CUDA 12 has a call."""
+    a = abs(x)
+    square = a * a
+    near = math.log1p(a + square / (1 + math.sqrt(1 + square)))
+    return math.copysign(np.where(a < 1.0e9, near, np.log(a) + math.log(2)), x)
 
 
 # --- exp and tanh on a CPU, where a call to libm would keep LLVM from vectorising the loop ----------------------------

@@ -101,6 +101,7 @@ OWN_VERSIONS: dict[tuple[str, int], dict[str, Callable]] = {
         "cos": approximations.cos_single,
         "tan": library.tan,
         "atan2": approximations.atan2_single,
+        "asinh": approximations.asinh_single,
     },
     ("cpu", 32): {"exp": approximations.exp_single, "tanh": approximations.tanh_single},
     ("cpu", 64): {"exp": approximations.exp_double},

@@ -132,14 +132,15 @@ UFUNCS_OF_REALS = """
 """.split()
 UFUNCS_OF_PAIRS = """
     add subtract multiply divide true_divide floor_divide remainder mod fmod power float_power
-    arctan2 hypot copysign logaddexp heaviside maximum minimum fmax fmin
+    arctan2 hypot copysign logaddexp logaddexp2 heaviside maximum minimum fmax fmin
 """.split()
 UFUNCS_OF_COMPLEX = """
-    exp log log10 sqrt square reciprocal sin cos tan sinh cosh tanh absolute angle sign conj real imag
-    isnan isinf isfinite negative
+    exp exp2 expm1 log log2 log10 log1p sqrt square reciprocal
+    sin cos tan arcsin arccos arctan sinh cosh tanh arcsinh arccosh arctanh sinc
+    absolute angle sign conj real imag isnan isinf isfinite negative
 """.split()
-FUNCTIONS_OF_MATH = "erf erfc gamma lgamma exp log sin cos atan atanh sqrt isnan".split()
-FUNCTIONS_OF_CMATH = "sqrt exp log log10 sin cos tan sinh cosh tanh phase".split()
+FUNCTIONS_OF_MATH = "erf erfc gamma lgamma exp log sin cos asin acos atan atanh sqrt isnan".split()
+FUNCTIONS_OF_CMATH = "sqrt exp log log10 sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh phase".split()
 
 
 def unary(module: Any, name: str) -> Callable:
