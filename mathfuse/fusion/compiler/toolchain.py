@@ -125,7 +125,7 @@ def link(parts: Sequence[bytes], arch: str) -> tuple[bytes, str]:
 
         if unknown := _unknown(arch):  # nvJitLink 12.9 would crash
             raise ToolchainError(unknown)
-        flags = [f"-arch={arch}", "-lto", "-Xptxas=-v", "-verbose"]
+        flags = [f"-arch={arch}", "-lto", "-Xptxas=-v", "-verbose", "-no-cache"]  # a cached link has no report
         handle = nvjitlink.create(len(flags), flags)
         try:
             for number, part in enumerate(parts):
