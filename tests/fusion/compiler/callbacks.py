@@ -271,4 +271,60 @@ PLACES = [
     case("fc", mf.multiply | mf.gaussian(sigma=2) | mf.power_spectrum, "a chain", operands={"factor": "same[2]"}),
 ]
 
-CASES = READY_MADE + OPERATORS + FUNCTIONS + PLACES
+# --- every other way in which a float64 might come in: integers and numbers that are wider than the element ----------
+
+
+def harmonic(value, shape):
+    total = 0
+    for k in range(shape[0]):
+        total += 1 / (k + 1)
+    return value * total
+
+
+def from_a_tuple(value, index):
+    weights = (0.1, 0.2, WEIGHT, math.pi)
+    return value * weights[index[0] % 4]
+
+
+def of_index(function: Callable, name: str, **options: Any) -> Case:
+    return case("fc", function, name, pipelines=("elementwise",), **options)
+
+
+WIDE = [
+    of_index(lambda value, a: value * a, "an int32 array", operands={"a": "int32[1]"}),
+    of_index(lambda value, a: value * (a / 255), "a quotient of uint8", operands={"a": "uint8[1]"}),
+    of_index(
+        lambda value, index, a: value * a[index[0]] + a[index[0]] // 3 + (a[index[0]] + a[0]) / 2,
+        "an int64 array",
+        operands={"a": "int64[1]"},
+    ),
+    of_index(lambda value, index, a: value + a[index[0]] % 5, "a uint64 array", operands={"a": "uint64[1]"}),
+    of_index(
+        lambda value, index: value * index[0] ** 0.5 + index[0] ** 2 + (index[0] + 1) ** -1, "powers of the index"
+    ),
+    of_index(lambda value, index: value * float(index[0]) + np.float32(index[-1]), "casts of the index"),
+    of_index(
+        lambda value, index: value + divmod(index[0], 7)[1] + index[0] % -5 + index[0] // 2.5, "divmod of the index"
+    ),
+    of_index(lambda value, index: value * np.where(index[0] % 2 == 0, 0.1, 0.2), "np.where of constants"),
+    of_index(lambda value, index: value * (0.1 if index[0] > 3 else math.e), "a choice of constants"),
+    of_index(lambda value, index, shape: value * min(index[0], shape[0] - index[0], 2.5), "min of ints and a float"),
+    of_index(lambda value, shape: value * sum(shape) / len(shape) + math.prod(shape), "sum and prod of shape", ndim=3),
+    of_index(
+        lambda value, index, shape: value * math.log(index[0] + 1) * math.sqrt(shape[0]) + math.hypot(index[-1], 3),
+        "functions of the index",
+    ),
+    of_index(lambda value, index: abs(value * cmath.exp(2j * cmath.pi * index[0] / 7)), "a complex exponential"),
+    of_index(
+        lambda value, a, b: value * (a / b) + math.exp(a) + a**b,
+        "bound scalars among themselves",
+        operands={"a": 1.5, "b": 3},
+    ),
+    of_index(
+        lambda value, a, b: value * (a / b) + a // b + a % b, "bound ints among themselves", operands={"a": 15, "b": 3}
+    ),
+    of_index(harmonic, "a sum of quotients of ints"),
+    of_index(from_a_tuple, "constants in a tuple"),
+]
+
+CASES = READY_MADE + OPERATORS + FUNCTIONS + PLACES + WIDE

@@ -15,7 +15,7 @@ import mathfuse as mf
 from mathfuse.fusion.compiler import cuda
 from mathfuse.fusion.compiler.audit import Audit
 
-from .callbacks import CASES, FUNCTIONS, READY_MADE, Case
+from .callbacks import CASES, FUNCTIONS, READY_MADE, WIDE, Case
 
 ARCHS = ("sm_80", "sm_90a", "sm_100", "sm_120")
 SINGLE, DOUBLE = ("float32", "complex64"), ("float64", "complex128")
@@ -82,6 +82,14 @@ def test_every_callback_is_inlined(arch, dtype):
 @pytest.mark.parametrize("arch", ARCHS)
 def test_32_bit_callbacks_stay_clean(arch, dtype, finding):
     assert {name: audit for name, audit in audits(arch, dtype).items() if getattr(audit, finding)} == {}
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "float16"])
+def test_narrow_elements_are_computed_in_float32(dtype):
+    """Integers of up to 16 bits and float16, in an elementwise kernel."""
+    units = [unit(case, "elementwise", dtype, "sm_90a", f"wide_{number}") for number, case in enumerate(WIDE)]
+    found = cuda.audit_all(units)
+    assert {u.signature.callback.__name__: a for u, a in found.items() if a.calls or a.float64_instructions} == {}
 
 
 @pytest.mark.parametrize("arch", ARCHS)
