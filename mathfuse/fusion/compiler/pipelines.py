@@ -145,9 +145,10 @@ def build_transform_callback(
     emitter = lowering.emitter(builder)
     data, offset, info = function.args[0], function.args[1], function.args[-2]
     index = Decoder(Reader(emitter, info, lowering.layout), order, wide).index(offset)
-    address = emitter.offset(data, [offset], [I64(dtype.itemsize)])
+    moved = lowering.signature.value_dtype if load else dtype  # a prolog may read another dtype than it returns
+    address = emitter.offset(data, [offset], [I64(moved.itemsize)])
     value = (
-        emitter.load(address, lowering.signature.value_dtype, invariant=False)
+        emitter.load(address, moved, invariant=False)
         if load
         else from_struct(emitter, function.args[2], scalar)
     )

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -112,6 +113,16 @@ def test_an_operand_that_is_assigned_to_is_not_invariant():
     options = {"dtype": "float32", "operands": {"total": "float32[1]"}, "arch": "sm_80"}
     assert "ld.global.nc.f32" not in mf.compile(accumulate, "matmul", **options).ptx
     assert "ld.global.nc.f32" in mf.compile(read, "matmul", **options).ptx
+
+
+def test_a_prolog_reads_elements_of_their_own_size():
+    """Pixels in, float32 out: one byte at ``data + offset``."""
+    transform = cuda.make_unit(mf.scale(factor=0.5), "fft", "float32", {}, "sm_80", "prolog")
+    pixels = replace(transform, signature=replace(transform.signature, value_dtype=np.dtype("uint8")))
+    compiled = cuda.Compiled(pixels)
+    assert "ld.global.u8" in compiled.ptx and "LDG.E.U8" in compiled.sass
+    assert "shl.b64" not in compiled.ptx and "shl.b64" in cuda.Compiled(transform).ptx  # the offset in elements
+    assert (compiled.audit.calls, compiled.audit.float64_instructions) == (0, 0)
 
 
 # --- the audit where there is something to find ---------------------------------------------------------------------
