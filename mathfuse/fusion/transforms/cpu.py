@@ -10,7 +10,7 @@ import numpy as np
 
 from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import backends
-from mathfuse.fusion.transforms.kinds import Shape, real_of
+from mathfuse.fusion.transforms.kinds import Shape, real_of, replaced
 from mathfuse.fusion.transforms.passes import Box, Fft, Pass, Role, boxes, lines_per_box, stride_conflicts
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.storage import Halves, Storage, Whole, same_memory
@@ -82,14 +82,12 @@ class CpuStrategy:
     def _begin(self) -> np.ndarray | None:
         """A new result after the first pass, if one call of the library makes it: nothing is copied, then."""
         p, first = self.pipeline, self.pipeline.passes[0]
-        if len(first.steps) > 1 or (p.out_shape, p.out_dtype) != (p.spectrum_shape, p.spectrum_dtype):
+        fft, backend = first.transforms[0], self._default[0].backends[0]
+        made = replaced(first.extents, {first.axis: fft.writes})
+        if len(first.steps) > 1 or (made, p.spectrum_dtype) != (p.out_shape, p.out_dtype):
             return None
-        begun = (
-            self._default[0]
-            .backends[0]
-            .whole(first.transforms[0], self.x[tuple(map(slice, first.extents))], first.axis, p.tuning.workers)
-        )
-        return begun if begun.shape == p.out_shape and begun.flags.c_contiguous else None
+        begun = backend.whole(fft, self.x[tuple(map(slice, first.extents))], first.axis, p.tuning.workers)
+        return begun if begun.flags.c_contiguous else None
 
     def stages(self, out: np.ndarray) -> list[Stage]:
         """The passes prepared for outputs with the strides of this one."""
@@ -105,12 +103,13 @@ class CpuStrategy:
         backs = {f"{step.op}({step.length})": b for s in stages for step, b in zip(s.plan.transforms, s.backends)}
         details = [(step, f"{backend.name}, {backend.reason}") for step, backend in backs.items()]
         details.append(("threads", str(tuning.workers)))
+        title = f"{title} → {out.dtype}{list(out.shape)}"
         if self._caller and self.pipeline.call:
             reason = "the input is in CPU memory and there is no callback: one call of the library, unless out is given"
             return Explanation(title, "cpu", reason, (), (f"scipy.fft.{self.pipeline.call.name}",), tuple(details))
         moved = f"each callback would move {out.nbytes:,} bytes there and back again"
         return Explanation(
-            title=f"{title} → {out.dtype}{list(out.shape)}",
+            title=title,
             strategy="cpu",
             reason="the input is in CPU memory; callbacks run on boxes of lines while these are in the cache",
             rejected=(("a library call and NumPy", moved),),
