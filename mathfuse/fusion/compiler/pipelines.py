@@ -8,6 +8,7 @@ to inline.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from llvmlite import ir
@@ -16,11 +17,13 @@ from mathfuse.runtime.errors import UnsupportedError
 
 from .division import Decoder
 from .emitter import BYTES, FLOAT, I64, Emitter, Value
-from .lowering import Lowering
 from .parameters import Layout
 from .reader import Reader
 from .scalars import Scalar, of_dtype
 from .signature import Signature
+
+if TYPE_CHECKING:
+    from .lowering import Lowering  # the evaluator, which a known callback does without
 
 # cuFFT documentation, "LTO load and store callback routines": the C++ names are found by their mangled form.
 CUFFT_NAMES = {"float32": "Real", "float64": "DoubleReal", "complex64": "Complex", "complex128": "DoubleComplex"}
@@ -147,11 +150,7 @@ def build_transform_callback(
     index = Decoder(Reader(emitter, info, lowering.layout), order, wide).index(offset)
     moved = lowering.signature.value_dtype if load else dtype  # a prolog may read another dtype than it returns
     address = emitter.offset(data, [offset], [I64(moved.itemsize)])
-    value = (
-        emitter.load(address, moved, invariant=False)
-        if load
-        else from_struct(emitter, function.args[2], scalar)
-    )
+    value = emitter.load(address, moved, invariant=False) if load else from_struct(emitter, function.args[2], scalar)
     result = lowering.apply(builder, value, index, info)
     result = lowering.require(result, dtype, "what the transform reads" if load else "the transform's result", emitter)
     if load:
