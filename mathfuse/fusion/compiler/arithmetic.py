@@ -25,6 +25,7 @@ class Reject(Exception):
     """Something the callback language does not have; the evaluator adds the user's line."""
 
 
+LONGEST = 64  # elements of a tuple that a callback builds
 NAMED: tuple[tuple[Any, str], ...] = (
     (types.ModuleType, "module"),
     (type, "class"),
@@ -71,7 +72,7 @@ def describe(x: Any) -> str:
     for kinds, noun in NAMED:
         if isinstance(x, kinds):
             return f"the {noun} {x.__name__}"
-    return f"an object of type {type(x).__name__}"
+    return "a slice" if isinstance(x, slice) else f"an object of type {type(x).__name__}"
 
 
 def is_integer_constant(x: Any) -> bool:
@@ -82,6 +83,12 @@ def fits(number: int, scalar: Scalar) -> bool:
     """Whether an integer type holds ``number``."""
     low = -(1 << scalar.bits - 1) if scalar.kind == "i" else 0
     return scalar.kind in "iu" and low <= number < low + (1 << scalar.bits)
+
+
+def _joined(*tuples: tuple) -> tuple:
+    if sum(map(len, tuples)) > LONGEST:
+        raise Reject(f"a tuple grows beyond {LONGEST} elements; in a loop, sum up numbers instead")
+    return tuple(item for items in tuples for item in items)
 
 
 class Arithmetic:
@@ -230,9 +237,10 @@ class Arithmetic:
 
     def _tuples(self, op: Callable, a: Any, b: Any) -> Any:
         if op is operator.add and isinstance(a, tuple) and isinstance(b, tuple):
-            return a + b
+            return _joined(a, b)
         if op is operator.mul and (isinstance(a, int) or isinstance(b, int)):
-            return a * b
+            items, count = (a, b) if isinstance(a, tuple) else (b, a)
+            return _joined(*[items] * min(count, LONGEST + 1))
         if op in (operator.eq, operator.ne) and isinstance(a, tuple) and isinstance(b, tuple):
             equal: Any = len(a) == len(b)
             for x, y in zip(a, b):

@@ -49,13 +49,20 @@ class Evaluator(Expressions):
         What earlier runs found; ``changed`` tells when this run found a variable to need a wider type.
     capture
         ``capture(array)`` gives the :class:`Operand` for an array found in a global or a closure.
+    wide
+        Elements of operands are widened to 64 bits as they are read.
     """
 
     def __init__(
-        self, emitter: Emitter, index: tuple[Value, ...], knowledge: Knowledge, capture: Callable[[Any], Operand]
+        self,
+        emitter: Emitter,
+        index: tuple[Value, ...],
+        knowledge: Knowledge,
+        capture: Callable[[Any], Operand],
+        wide: bool = False,
     ) -> None:
         self.emitter, self.builder = emitter, emitter.builder
-        self.knowledge, self.changed, self.capture = knowledge, False, capture
+        self.knowledge, self.changed, self.capture, self.wide = knowledge, False, capture, wide
         self.accesses = Accesses()
         self.operations = Operations(emitter, self._inline, self._coerce)
         self.operand_access = OperandAccess(
@@ -64,6 +71,7 @@ class Evaluator(Expressions):
         self.stack: list[Frame] = []
         self.position: tuple = ()
         self.calls = self.blocks = 0
+        self.captured: dict[tuple, Operand] = {}
 
     # --- entry --------------------------------------------------------------------------------------------------------
     def evaluate(
@@ -94,7 +102,7 @@ class Evaluator(Expressions):
 
     def _coerce(self, x: Any) -> Value:
         if isinstance(x, Operand):
-            return self.checked(self.operand_access.read_here(x))
+            return self.loaded(self.operand_access.read_here(x))
         raise Reject(f"{describe(x)} is not a number")
 
     # --- calls --------------------------------------------------------------------------------------------------------
@@ -137,7 +145,7 @@ class Evaluator(Expressions):
         """Emits the first block in place and every other version from the frame's work list."""
         self._block(frame, frame.code.first, arguments)
         while frame.pending:
-            label, template, block = frame.pending.pop()
+            label, template, block = frame.pending.popleft()
             self.builder.position_at_end(block)
             self._block(frame, label, {name: self.load(entry) for name, entry in template.items()})
 
@@ -204,7 +212,7 @@ class Evaluator(Expressions):
 
     def _is_ours(self, frame: Frame) -> bool:
         """A function of mathfuse that the user's code calls: the line to show is the user's."""
-        return len(self.stack) > 1 and frame.code.function.__module__.startswith("mathfuse.")
+        return len(self.stack) > 1 and (frame.code.function.__module__ or "").startswith("mathfuse.")
 
     def _statement(self, frame: Frame, statement: Any, env: dict[str, Any]) -> None:
         if isinstance(statement, numba_ir.Assign):

@@ -6,6 +6,7 @@ import difflib
 import operator
 import types
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from .iterators import Iterator, Pair, RangeIterator, make_range, sequence, star
 from .language import FORBIDDEN, RAISES, STATEMENTS, TRY
 from .operands import Operand, OperandAccess
 from .operations import Operations, unknown_callable
+from .scalars import Scalar
 
 UNARY = {"-": operator.neg, "+": operator.pos, "not": operator.not_, "~": operator.invert}
 NEVER_INLINED = {"numpy", "scipy", "torch", "cupy", "jax"}  # their Python functions are never inlined
@@ -32,6 +34,8 @@ class Expressions:
     operand_access: OperandAccess
     knowledge: Knowledge
     capture: Callable[[Any], Operand]
+    captured: dict[tuple, Operand]
+    wide: bool
 
     def call_python(
         self, function: types.FunctionType, args: tuple, kwargs: dict[str, Any], local: LocalFunction | None = None
@@ -53,6 +57,8 @@ class Expressions:
         if isinstance(node, numba_ir.FreeVar) and frame.captured:
             return frame.captured[node.index]
         if isinstance(node, (numba_ir.Const, numba_ir.Global, numba_ir.FreeVar)):
+            if node.value is numba_ir.UNDEFINED:
+                raise Reject(f"{getattr(node, 'name', 'a name')!r} is not defined")
             return self.admit(node.value, getattr(node, "name", "constant"))
         operation = node.op if isinstance(node, numba_ir.Expr) else type(node).__name__
         handler = getattr(self, f"_do_{operation}", None)
@@ -65,20 +71,22 @@ class Expressions:
         if isinstance(value, np.generic):
             return value.item()
         if isinstance(value, Constant):
-            value = value.array
+            return self._captured(value.array, name, readonly=True)
         if is_array(value):
             return self._captured(value, name)
         if isinstance(value, tuple):
             return rebuild(value, [self.admit(item, name) for item in value])
         return value
 
-    def _captured(self, array: Any, name: str) -> Operand:
-        try:
-            operand = self.capture(array)
-        except KeyError:
-            raise Reject(f"the array {name!r} is not found before the callback runs; pass it as an operand") from None
-        operand.title = name
-        return operand
+    def _captured(self, array: Any, name: str, readonly: bool = False) -> Operand:
+        key = (id(array), readonly)
+        if key not in self.captured:
+            try:
+                operand = self.capture(array)
+            except KeyError:
+                raise Reject(f"the array {name!r} cannot be found before the callback runs; pass it in") from None
+            self.captured[key] = replace(operand, title=name, readonly=readonly or operand.readonly)
+        return self.captured[key]
 
     # --- operators ----------------------------------------------------------------------------------------------------
     def _do_binop(self, frame: Frame, node: Any, env: dict[str, Any]) -> Any:
@@ -142,7 +150,7 @@ class Expressions:
 
     def _item(self, container: Any, index: Any) -> Any:
         if isinstance(container, Operand):
-            return self.checked(self.operand_access.read(container, index))
+            return self.loaded(self.operand_access.read(container, index))
         if not isinstance(container, tuple):
             raise Reject(f"{describe(container)} cannot be indexed; operands (arrays) and tuples can")
         if isinstance(index, Value) and index.type.kind in "iu":
@@ -226,7 +234,7 @@ class Expressions:
         if not callable(function):
             raise Reject(f"{describe(function)} cannot be called")
         if function is slice:
-            return slice(*args)
+            raise Reject("write a slice in brackets: items[start:stop]")
         if function is range and not kwargs:
             return make_range(self, args)  # type: ignore[arg-type]
         if any(function is f for f in (enumerate, zip, reversed, tuple)):
@@ -238,6 +246,11 @@ class Expressions:
         if plain is not None:
             return self.call_python(plain, args, kwargs)
         raise _refusal(function)
+
+    def loaded(self, value: Value) -> Value:
+        """An element as it was read, in 64 bits under ``precision="float64"``."""
+        wide = self.wide and value.type.is_float
+        return self.checked(self.operations.emitter.convert(value, Scalar(value.type.kind, 64)) if wide else value)
 
     def checked(self, value: Value) -> Value:
         """A strong 64-bit float beside 32-bit weak ones: weak floats must not lose what it would give them."""

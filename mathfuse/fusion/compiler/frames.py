@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -102,7 +103,7 @@ class Frame:
     versions: dict[tuple, tuple[ir.Block, dict[str, Any]]] = field(default_factory=dict)
     returns: list[tuple[ir.Block, Any]] = field(default_factory=list)
     slots: dict[tuple, Slot] = field(default_factory=dict)
-    pending: list[tuple[int, dict[str, Any], ir.Block]] = field(default_factory=list)
+    pending: deque[tuple[int, dict[str, Any], ir.Block]] = field(default_factory=deque)
     ranges: dict[tuple, RangeIterator] = field(default_factory=dict)
 
 

@@ -17,7 +17,7 @@ from numba.core.interpreter import Interpreter
 
 from mathfuse.runtime.errors import CallbackError
 
-from .language import GAVE_UP, INSTRUCTIONS
+from .language import GAVE_UP, INSTRUCTIONS, TRY
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,13 @@ def _refuse_instructions(function: types.FunctionType) -> None:
                 f"an inner function cannot assign to {instruction.argval!r} of the function around it; return the value"
             )
         if text:
-            raise CallbackError(f"{quote(function, line)}\n{text}")
+            raise CallbackError(f"{quote(function, _line_of_try(code, line) if text == TRY else line)}\n{text}")
+
+
+def _line_of_try(code: types.CodeType, handler: int) -> int:
+    """The line of ``try`` above that of its handler: the bytecode does not have it."""
+    lines = range(handler, code.co_firstlineno, -1)
+    return next((n for n in lines if linecache.getline(code.co_filename, n).lstrip().startswith("try:")), handler)
 
 
 # --- data flow --------------------------------------------------------------------------------------------------------
@@ -160,5 +166,5 @@ def quote(function: types.FunctionType, line: int | None = None) -> str:
 def _definition(code: types.CodeType) -> int:
     """The line of ``def``, below decorators."""
     lines = range(code.co_firstlineno, code.co_firstlineno + 20)
-    starts = (n for n in lines if linecache.getline(code.co_filename, n).lstrip().startswith(f"def {code.co_name}"))
+    starts = (n for n in lines if linecache.getline(code.co_filename, n).lstrip().startswith(f"def {code.co_name}("))
     return next(starts, code.co_firstlineno)

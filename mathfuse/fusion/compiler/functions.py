@@ -185,6 +185,8 @@ OPERATOR_CALLS = {getattr(np, name): function for name, function in NUMPY_OPERAT
 
 def name_of(function: Any) -> str:
     """``numpy.exp``, ``math.exp``, ``abs``: a callable as the user would write it."""
+    name = getattr(function, "__name__", None)
+    if name is None:
+        return f"an object of type {type(function).__module__}.{type(function).__name__}"
     module = getattr(function, "__module__", None) or ("numpy" if isinstance(function, np.ufunc) else "builtins")
-    name = getattr(function, "__name__", None) or repr(function)
     return name if module == "builtins" else f"{module}.{name}"

@@ -92,13 +92,13 @@ def make_range(evaluator: Evaluator, args: tuple) -> tuple | RangeIterator:
         raise Reject("the step of range() must be a constant other than 0")
     if isinstance(first, int) and isinstance(stop, int):
         known = range(first, stop, step)
-        if len(known) <= evaluator.knowledge.unroll:
+        if not known[evaluator.knowledge.unroll :]:
             return tuple(known)
     return RangeIterator(first, stop, step)
 
 
 def sequence(function: Any, args: tuple, kwargs: dict[str, Any]) -> tuple:
-    """``enumerate``, ``zip``, ``reversed`` and ``tuple`` of what is known at compile time."""
+    """``enumerate``, ``zip``, ``reversed`` and ``tuple`` of tuples."""
     for k, argument in enumerate(args):
         if isinstance(argument, RangeIterator):
             raise Reject(f"{function.__name__}() cannot take {describe(argument)}; write `for i in range(…)` and index")

@@ -21,6 +21,7 @@ INSTRUCTIONS = {
     "IMPORT_NAME": "a callback cannot import; import at the top of the file",
     "LOAD_BUILD_CLASS": "a class cannot be made inside a kernel",
     "UNPACK_EX": "`a, *rest = …` is not there inside a callback; write slices: a, rest = items[0], items[1:]",
+    "DICT_MERGE": "**keywords cannot be passed on inside a callback; write the arguments out",
     **dict.fromkeys(("SETUP_WITH", "BEFORE_WITH", "LOAD_SPECIAL"), WITH),
     **dict.fromkeys(("SETUP_FINALLY", "PUSH_EXC_INFO"), TRY),
     **dict.fromkeys(("YIELD_VALUE", "GET_YIELD_FROM_ITER"), YIELD),

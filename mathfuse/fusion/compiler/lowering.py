@@ -102,13 +102,13 @@ class Lowering:
         operands: dict[str, Any],
         captured: dict[int, Operand],
     ) -> Any:
-        emitter = self.emitter(builder, link.fastmath)
-        if link.precision == "float64":
+        emitter, wide = self.emitter(builder, link.fastmath), link.precision == "float64"
+        if wide:
             if self.knowledge.weak_bits < 64:
                 raise self.knowledge.wide()
             if isinstance(value, Value) and value.type.is_float:
                 value = emitter.convert(value, Scalar(value.type.kind, 64))
-        evaluator = Evaluator(emitter, reserved["index"], self.knowledge, lambda array: captured[id(array)])
+        evaluator = Evaluator(emitter, reserved["index"], self.knowledge, lambda array: captured[id(array)], wide)
         known = {"value": value, **reserved, **operands}
         result = evaluator.evaluate(link.function, {name: known[name] for name in link.parameters}, number)
         self.take(evaluator)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import cmath
 import difflib
-import functools
 import inspect
 import math
 import operator
@@ -103,11 +102,9 @@ class Operations(Arithmetic):
         try:
             with np.errstate(all="ignore"):
                 result = function(*args)
-        except (ValueError, OverflowError, TypeError) as error:
+        except Exception as error:  # NumPy's Python functions raise whatever comes
             raise Reject(f"{name_of(function)}(): {error}") from None
-        return (
-            tuple(x.item() for x in result) if isinstance(result, tuple) else getattr(result, "item", lambda: result)()
-        )
+        return tuple(map(_plain_number, result)) if isinstance(result, tuple) else _plain_number(result)
 
     # --- builtins and NumPy functions with rules of their own ---------------------------------------------------------
     def least(self, *args: Any) -> Any:
@@ -230,8 +227,8 @@ class Operations(Arithmetic):
 
     def log(self, x: Any, base: Any = None) -> Any:
         """``math.log`` with its optional base."""
-        logarithms = [self._function(math.log, [self.number(y)]) for y in (x, base) if y is not None]
-        return functools.reduce(lambda a, b: self.binary(operator.truediv, a, b), logarithms)
+        logarithm = self._function(math.log, [self.number(x)])
+        return logarithm if base is None else self.binary(operator.truediv, logarithm, self.log(base))
 
     def isclose(self, a: Any, b: Any, *, rel_tol: Any = 1e-9, abs_tol: Any = 0.0) -> Any:
         return self.inline(library.isclose, *map(self.number, (a, b, rel_tol, abs_tol)))
@@ -299,6 +296,10 @@ class Operations(Arithmetic):
             return x if name == "real" else self.emitter.constant(0, x.type)
         hint = "; numpy.float32(x) and its kind convert" if name in ("astype", "dtype") else ""
         raise Reject(f"{describe(x)} has no {name!r} inside a callback; there are .real, .imag and .conjugate()" + hint)
+
+
+def _plain_number(x: Any) -> Any:
+    return x.item() if isinstance(x, np.generic) else x
 
 
 def _operator(op: Callable) -> Callable:

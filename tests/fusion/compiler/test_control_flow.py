@@ -78,7 +78,7 @@ def triple_loop_too_large_to_unroll(value):
 def conditional_chain(value, index):
     if value < -1:
         result = 1.0
-    elif value < 0.5 and index[2] != 1 or index[0]:
+    elif value < 0.5 and index[2] != 1 or index[0]:  # noqa: RUF021
         result = value
     elif not value > 2:
         result = value * value
@@ -150,7 +150,7 @@ def tuples(value, index, shape):
     a, b, c = index
     (d, e), f = (shape[0], shape[1]), shape[2]
     a, b = b, a
-    both = (a, b) + index[1:]
+    both = (a, b) + index[1:]  # noqa: RUF005
     x = both[::-1][0]
     return value + a * 2 + b * 3 + c * 5 + d * e * f + len(both) + both[-1] + x + sum(index) + max(shape) + min(index)
 
@@ -206,7 +206,7 @@ def inner_function_in_a_loop(value, axes):
         total += add(value)
     for k in range(30):
         shift = lambda z: z * k  # noqa: E731, B023
-        total += shift(value) + (lambda z: z - k)(value)  # noqa: B023
+        total += shift(value) + (lambda z: z - k)(value)
     return total
 
 
@@ -310,7 +310,7 @@ def passes(value):
     """A docstring."""
     if value > 0:
         pass
-    ...
+    ...  # noqa: PIE790
     return +value
 
 
