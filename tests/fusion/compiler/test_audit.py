@@ -15,7 +15,7 @@ import mathfuse as mf
 from mathfuse.fusion.compiler import cuda
 from mathfuse.fusion.compiler.audit import Audit
 
-from .callbacks import CASES, FUNCTIONS, READY_MADE, WIDE, Case
+from .callbacks import CASES, FUNCTIONS, OPERATORS, READY_MADE, WIDE, Case
 
 ARCHS = ("sm_80", "sm_90a", "sm_100", "sm_120")
 SINGLE, DOUBLE = ("float32", "complex64"), ("float64", "complex128")
@@ -90,6 +90,20 @@ def test_narrow_elements_are_computed_in_float32(dtype):
     units = [unit(case, "elementwise", dtype, "sm_90a", f"wide_{number}") for number, case in enumerate(WIDE)]
     found = cuda.audit_all(units)
     assert {u.signature.callback.__name__: a for u, a in found.items() if a.calls or a.float64_instructions} == {}
+
+
+def test_without_fastmath_nothing_but_helpers_is_called():
+    """IEEE division and square root are the toolchain's own functions; nothing widens there, either."""
+    strict = [dataclasses.replace(c, callback=c.callback.with_options(fastmath=False)) for c in READY_MADE + OPERATORS]
+    units = [
+        unit(case, case.pipelines[-1], dtype, "sm_90a", f"strict_{number}_{dtype}")
+        for number, case in enumerate(strict)
+        for dtype in SINGLE
+        if np.dtype(dtype).kind in case.kinds
+    ]
+    found = cuda.audit_all(units)
+    assert {u.signature.callback: a for u, a in found.items() if a.calls or a.float64_instructions} == {}
+    assert sum(bool(a.helper_calls) for a in found.values()) > 10
 
 
 @pytest.mark.parametrize("arch", ARCHS)
