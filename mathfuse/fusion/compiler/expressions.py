@@ -233,8 +233,8 @@ class Expressions:
             return self._method(function, args, kwargs)
         if not callable(function):
             raise Reject(f"{describe(function)} cannot be called")
-        if function is slice:
-            raise Reject("write a slice in brackets: items[start:stop]")
+        if function is slice and 1 <= len(args) <= 3 and not kwargs:  # what Numba makes of items[start:stop]
+            return slice(*args)
         if function is range and not kwargs:
             return make_range(self, args)  # type: ignore[arg-type]
         if any(function is f for f in (enumerate, zip, reversed, tuple)):
