@@ -408,3 +408,21 @@ def test_jax_arrays_come_back_as_jax_arrays():
     found = mf.fft.rfft2(x, epilog=weighted(w=jax.numpy.ones((6, 5))))
     assert isinstance(found, jax.Array)
     np.testing.assert_allclose(found, np.fft.rfft2(np.asarray(x)), atol=1e-2)
+
+
+def test_integers_of_a_prolog_never_widen():
+    """A threshold of float32 pixels is transformed in 32 bits; of bytes too, and of 32-bit integers in 64."""
+    threshold = mf.prolog(lambda value: 1 if value > 0.5 else 0)
+    for dtype, spectrum in ((np.float32, np.complex64), (np.uint8, np.complex64), (np.int32, np.complex128)):
+        x = np.arange(24).reshape(4, 6).astype(dtype) % 2
+        y = mf.fft.rfft2(x, prolog=threshold)
+        assert y.dtype == spectrum
+        np.testing.assert_allclose(y, np.fft.rfft2(x > 0.5), atol=1e-5)
+
+
+def test_an_epilog_makes_bytes():
+    x = np.zeros((4, 6), np.float32)
+    x[0, 0] = 0.5
+    y = mf.fft.rfft2(x, epilog=mf.epilog(lambda value: np.uint8(255 * abs(value))))
+    assert y.dtype == np.uint8
+    np.testing.assert_array_equal(y, np.full((4, 4), 127))

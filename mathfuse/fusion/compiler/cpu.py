@@ -63,15 +63,26 @@ class ElementwiseSpec:
         return Signature.of(self.callback, self.value_dtype, self.ndim, self.axes, self.operands, self.source)
 
 
-class CpuKernel:
+class Analysis:
+    """What is known of a callback's use before any code is made.
+
+    ``result_dtype`` is what is stored, ``accesses`` how operands are read (see :class:`~.operands.Accesses`),
+    ``assigned`` the operands that are written to, ``weak_bits`` the width of bound scalars in the parameter block.
+    """
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        self.result_dtype = np.dtype(metadata["result_dtype"])
+        self.weak_bits: int = metadata["weak_bits"]
+        self.accesses: dict[str, list] = metadata["accesses"]
+        self.assigned: tuple[str, ...] = tuple(metadata["assigned"])
+
+
+class CpuKernel(Analysis):
     """Compiled code for one :class:`ElementwiseSpec`."""
 
     def __init__(self, spec: ElementwiseSpec, signature: Signature, code: _Code) -> None:
+        super().__init__(code.metadata)
         self.spec, self.signature, self.layout, self.function = spec, signature, loop_layout(signature), code.function
-        self.result_dtype = np.dtype(code.metadata["result_dtype"])
-        self.weak_bits: int = code.metadata["weak_bits"]
-        self.accesses: dict[str, list] = code.metadata["accesses"]
-        self.assigned: tuple[str, ...] = tuple(code.metadata["assigned"])
 
     def bind(
         self, operands: Mapping[str, Any], shape: tuple[int, ...], whole_source: np.ndarray | None = None
@@ -86,9 +97,9 @@ class CpuKernel:
         for name, _ in self.signature.operands:
             writer.operand(name, values[name])
         template, function, slots = writer.block, self.function, self.layout.slots
-        kept = (values, whole_source)
+        alive = values, whole_source  # the block holds their addresses only
 
-        def run(source: np.ndarray, destination: np.ndarray, start: tuple[int, ...], _kept: Any = kept) -> None:
+        def run(source: np.ndarray, destination: np.ndarray, start: tuple[int, ...], _: Any = alive) -> None:
             block = template.copy()
             block[slots["source_block"]] = source.__array_interface__["data"][0]
             block[slots["destination_block"]] = destination.__array_interface__["data"][0]
@@ -114,6 +125,23 @@ def loop_layout(signature: Signature) -> Layout:
     return layout.add_signature(signature)
 
 
+def analyse(spec: ElementwiseSpec) -> Analysis:
+    """What :func:`elementwise` would find, without making code; from the disk cache where it is known.
+
+    Raises
+    ------
+    CallbackError
+        When the callback cannot run in a kernel, or returns complex where ``result_dtype`` is real.
+    """
+    signature = spec.signature()
+    key = artifact_key("cpu analysis", signature, result=str(spec.result_dtype))
+
+    def make() -> Artifact:
+        return Artifact(b"", _build(spec, signature)[1])
+
+    return Analysis(default_store().get_or_make(key, make, f"{label(spec.callback)}: types").metadata)
+
+
 def elementwise(spec: ElementwiseSpec) -> CpuKernel:
     """The kernel for ``spec``: from this process, from the disk cache, or compiled now.
 
@@ -123,24 +151,27 @@ def elementwise(spec: ElementwiseSpec) -> CpuKernel:
         When the callback cannot run in a kernel, or returns complex where ``result_dtype`` is real.
     """
     signature = spec.signature()
-    key = artifact_key(
-        "cpu elementwise",
-        signature,
-        host=host(),
-        result=str(spec.result_dtype),
-        order=spec.order,
-        unit=spec.unit_stride,
-        in_place=spec.in_place,
-    )
+    options = {
+        "result": str(spec.result_dtype),
+        "order": spec.order,
+        "unit": spec.unit_stride,
+        "in_place": spec.in_place,
+    }
+    key = artifact_key("cpu elementwise", signature, host=host(), **options)
     with _lock:
         code = _loaded.get(key)
     if code is None:
-        label = f"{spec.callback!r} for the CPU"
-        artifact = default_store().get_or_make(key, lambda: _compile(spec, signature), label)
+        make = functools.partial(_compile, spec, signature)
+        artifact = default_store().get_or_make(key, make, f"{label(spec.callback)} for the CPU")
         code = _Code(_load(artifact.payload), artifact.metadata)
         with _lock:
             _loaded[key] = code
     return CpuKernel(spec, signature, code)
+
+
+def label(callback: Callback | None) -> str:
+    """What the log calls the code of a callback: the names of its functions, since bound values are no part of it."""
+    return " | ".join(link.function.__name__ for link in callback.links) if callback else "a copy"
 
 
 @dataclass(frozen=True)
@@ -154,12 +185,19 @@ class _Code:
 _loaded: dict[str, _Code] = {}
 
 
-def _compile(spec: ElementwiseSpec, signature: Signature) -> Artifact:
+def _build(spec: ElementwiseSpec, signature: Signature) -> tuple[str, dict[str, Any]]:
+    """The loop nest as LLVM text, and what became known."""
     from .loops import build_loops
-    from .native import object_code
 
     module, facts, result = build_loops(spec, signature, loop_layout(signature))
-    return Artifact(object_code(str(module)), {"result_dtype": str(result), **facts.metadata()})
+    return str(module), {"result_dtype": str(result), **facts.metadata()}
+
+
+def _compile(spec: ElementwiseSpec, signature: Signature) -> Artifact:
+    from .native import object_code
+
+    text, metadata = _build(spec, signature)
+    return Artifact(object_code(text), metadata)
 
 
 def _load(payload: bytes) -> Function[[int], None]:

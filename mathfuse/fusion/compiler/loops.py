@@ -13,7 +13,6 @@ from .emitter import BYTES, I64
 from .lowering import Facts, Lowering, lower
 from .parameters import Layout
 from .reader import Reader
-from .scalars import Scalar, precision_of
 from .target import CPU
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ class _Nest:
         value = emitter.load(source, self.spec.value_dtype, invariant=False)
         where = tuple(emitter.integer(index[axis]) for axis in range(self.spec.ndim))
         result = self.lowering.apply(self.builder, value, where, self.block)
-        self.stored = self.spec.result_dtype or free_dtype(self.lowering.result, self.spec.value_dtype)
+        self.stored = self.spec.result_dtype or self.lowering.result.dtype
         result = self.lowering.require(result, self.stored, "the result", emitter)
         emitter.store(destination, self.stored, result)
 
@@ -148,8 +147,3 @@ def flush_subnormals(builder: ir.IRBuilder) -> Function[[], None] | None:
 
 def _intrinsic(builder: ir.IRBuilder, name: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
     return ir.Function(builder.module, ir.FunctionType(result, arguments), name)
-
-
-def free_dtype(result: Scalar, value_dtype: np.dtype) -> np.dtype:
-    """The dtype stored where the pipeline prescribes none: transforms go on with floats, so integers become such."""
-    return result.dtype if result.is_float else Scalar("f", precision_of(value_dtype)).dtype

@@ -13,7 +13,7 @@ from mathfuse.fusion.transforms.passes import Pass, Role
 
 if TYPE_CHECKING:
     from mathfuse.epilogs import Callback
-    from mathfuse.fusion.compiler.cpu import CpuKernel
+    from mathfuse.fusion.compiler.cpu import Analysis, CpuKernel, ElementwiseSpec
 
 
 @dataclass(frozen=True)
@@ -49,11 +49,24 @@ class Function:
         assert self.result_dtype is not None
         return self.result_dtype
 
-    def kernel(self, order: Shape, unit_stride: tuple[bool, bool] = (True, True), in_place: bool = False) -> CpuKernel:
-        """The compiled kernel for blocks of one memory layout."""
+    def analysis(self) -> Analysis:
+        """The dtype of its result and how it reads its operands, before any code is made."""
         from mathfuse.fusion.compiler import cpu  # brings the compiler: only plans with callbacks pay for it
 
-        spec = cpu.ElementwiseSpec(
+        return cpu.analyse(self._spec(tuple(range(len(self.extents)))))
+
+    def kernel(self, order: Shape, unit_stride: tuple[bool, bool], in_place: bool) -> CpuKernel:
+        """The compiled kernel for blocks of one memory layout."""
+        from mathfuse.fusion.compiler import cpu
+
+        return cpu.elementwise(self._spec(order, unit_stride, in_place))
+
+    def _spec(
+        self, order: Shape, unit_stride: tuple[bool, bool] = (False, False), in_place: bool = False
+    ) -> ElementwiseSpec:
+        from mathfuse.fusion.compiler import cpu
+
+        return cpu.ElementwiseSpec(
             callback=self.callback,
             value_dtype=self.value_dtype,
             result_dtype=self.result_dtype,
@@ -65,7 +78,6 @@ class Function:
             in_place=in_place,
             source=self.source,
         )
-        return cpu.elementwise(spec)
 
 
 @dataclass(frozen=True)

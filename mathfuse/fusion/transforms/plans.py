@@ -10,6 +10,7 @@ import numpy as np
 
 from mathfuse.epilogs import Callback
 from mathfuse.epilogs.ready_made import multiply
+from mathfuse.fusion.compiler.scalars import precision_of
 from mathfuse.fusion.plan import Explanation, Plan
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.choices import Choices
@@ -255,9 +256,10 @@ class SpectralFilter(TransformPlan):
 
 
 def _prolog(bound: binding.Bound, x: np.ndarray, outline: Outline) -> Function:
-    """The prolog, storing a dtype that can be transformed."""
+    """The prolog, storing a dtype that can be transformed; integers that it returns never widen what it reads."""
     free = _function(bound, "prolog", x.dtype, outline, x.shape, source=x)
-    return replace(free, result_dtype=compute_dtype(free.stored))
+    stored = free.stored if free.stored.kind in "fc" else np.dtype(f"f{precision_of(x.dtype) // 8}")
+    return replace(free, result_dtype=compute_dtype(stored))
 
 
 def _function(
@@ -272,6 +274,6 @@ def _function(
     """A callback in its place, its result dtype found and its operands' shapes checked."""
     shape = outline.prolog_shape if role == "prolog" else outline.full_shape
     free = Function(bound.callback, value_dtype, result_dtype, extents, shape, outline.axes, bound.operands, source)
-    kernel = free.kernel(tuple(range(len(extents))))
-    binding.check_reads(bound, role, kernel.accesses, extents)
-    return replace(free, result_dtype=np.dtype(kernel.result_dtype))
+    found = free.analysis()
+    binding.check_reads(bound, role, found.accesses, extents)
+    return replace(free, result_dtype=found.result_dtype)

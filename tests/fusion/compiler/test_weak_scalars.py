@@ -190,21 +190,27 @@ FREE = {
 @pytest.mark.parametrize("dtype", FREE)
 def test_result_types_of_every_input(dtype):
     x = np.array([0, 1, 1], dtype)
-    for function in (
-        lambda value: value / 255,
-        lambda value: value * 0.5,
-        lambda value: value,
-        lambda value: value + 1,
-    ):
+    for function in (lambda value: value / 255, lambda value: value * 0.5, lambda value: value * 0.5 + 1):
         assert run(function, x).dtype == FREE[dtype]
     real = np.dtype(FREE[dtype].replace("complex64", "float32"))
-    assert run(lambda value: value.real, x).dtype == real
-    assert run(lambda value: abs(value), x).dtype == real
-    assert run(lambda value: 1, x).dtype == real
+    assert run(lambda value: abs(value) * 1.0, x).dtype == real
     assert run(lambda value: 0.5, x).dtype == real
-    assert run(lambda value: True, x).dtype == real
     assert run(lambda value: value * 1j, x).dtype == np.result_type(real, np.complex64)
     assert_close(run(lambda value: value / 255, x), x.astype(FREE[dtype].replace("32", "64")) / 255)
+
+
+def test_integers_and_booleans_keep_their_types():
+    x = np.array([0.2, 0.6, 1.0], np.float32)
+    assert run(lambda value: value > 0.5, x).tolist() == [False, True, True]
+    for function, dtype in (
+        (lambda value: np.uint8(255 * value), np.uint8),
+        (lambda value: np.int32(10 * value), np.int32),
+        (lambda value: 1 if value > 0.5 else 0, np.int64),
+        (lambda value: value > 0.5, np.bool_),
+    ):
+        assert run(function, x).dtype == dtype
+    assert run(lambda value: np.uint8(255 * value), x).tolist() == [51, 153, 255]
+    assert run(lambda value: value, np.array([1, 2], np.uint8)).dtype == np.int64  # computed in 64 bits
 
 
 def test_prescribed_result_types():
