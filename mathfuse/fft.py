@@ -13,7 +13,7 @@ fftn, ifftn, rfftn, irfftn = map(transform, ("fftn", "ifftn", "rfftn", "irfftn")
 if TYPE_CHECKING:
     from mathfuse.fusion.compiler.raw import compile_epilog, compile_prolog
 
-__all__ = ["FFT", "compile_epilog", "compile_prolog", "SpectralFilter", "spectral_filter"]
+__all__ = ["FFT", "SpectralFilter", "compile_epilog", "compile_prolog", "spectral_filter"]
 __all__ += ["fft", "fft2", "fftn", "ifft", "ifft2", "ifftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
 
 

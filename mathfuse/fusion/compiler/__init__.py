@@ -1,4 +1,4 @@
-"""Callbacks and types to machine code: LTO-IR for GPU pipelines, native code for the CPU, the audit, the cache's keys."""
+"""Callbacks and types to machine code: LTO-IR for GPU pipelines, native code for the CPU, the audit."""
 
 from __future__ import annotations
 

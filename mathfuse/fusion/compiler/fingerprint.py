@@ -38,7 +38,7 @@ def fingerprint(callback: Callback) -> str:
 
 
 def captured_arrays(callback: Callback) -> dict[str, Any]:
-    """Arrays in globals, closures, defaults and modules that the callback's code can reach, each under a name of its own.
+    """Arrays in globals, closures, defaults and modules that the callback's code can reach, by a name for each.
 
     The names are the same wherever the fingerprint is.
     """

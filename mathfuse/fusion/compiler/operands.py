@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +12,7 @@ from llvmlite import ir
 
 from .arithmetic import Arithmetic, Described, Reject, describe
 from .emitter import I64, Emitter, Value
-from .scalars import INT, of_dtype
+from .scalars import BOOL, INT, of_dtype
 
 
 @dataclass(eq=False)
@@ -18,7 +20,7 @@ class Operand(Described):
     """An array that a callback reads (or assigns to), inside the generated code.
 
     ``pointer`` is the byte address of its first element, ``shape`` its extents, ``strides`` its strides in bytes.
-    ``title`` is what the user calls it, if not ``name``.
+    ``title`` is what the user calls it, if not ``name``. A bare pointer is not ``bounded``: its extent is unknown.
     """
 
     name: str
@@ -28,6 +30,7 @@ class Operand(Described):
     strides: tuple[ir.Value, ...]
     readonly: bool = True
     title: str = ""
+    bounded: bool = True
 
     def description(self) -> str:
         return "`source`" if self.name == "source" else f"operand {self.title or self.name!r}"
@@ -41,9 +44,9 @@ class Operand(Described):
 class Accesses:
     """How a callback touches its operands: what a plan needs to check shapes and aliasing.
 
-    ``patterns`` holds, by operand, the set of reads: ``"broadcast"`` (no index written), or a tuple with an axis number
-    for each dimension that is indexed by exactly ``index[axis]`` and None for any other index. ``assigned`` names the
-    operands written to.
+    ``patterns`` holds, by operand, the set of accesses: ``"broadcast"`` (no index written), or a tuple with an entry
+    for each dimension: the number of the axis for exactly ``index[axis]``, a text such as ``"-1"`` for a constant, None
+    for any other index. ``assigned`` names the operands written to.
     """
 
     patterns: dict[str, set] = field(default_factory=dict)
@@ -80,13 +83,19 @@ class OperandAccess:
         self.accesses, self.assigned = accesses, assigned
 
     def read(self, operand: Operand, index: Any) -> Value:
-        """``operand[index]``: an integer for one dimension, a tuple of as many integers as dimensions otherwise."""
-        return self.emitter.load(
-            self._address(operand, index), operand.dtype, invariant=operand.name not in self.assigned
-        )
+        """``operand[index]``: an integer for one dimension, a tuple of as many integers as dimensions otherwise.
+
+        A computed index outside the operand reads NaN (0 for integers), never foreign memory.
+        """
+        address, inside = self._address(operand, index)
+        element = self.emitter.load(address, operand.dtype, invariant=operand.name not in self.assigned)
+        if inside is None:
+            return element
+        outside = self.emitter.constant(math.nan if element.type.is_float else 0, element.type)
+        return self.emitter.select(Value(BOOL, (inside,)), element, outside)
 
     def write(self, operand: Operand, index: Any, value: Any) -> None:
-        """``operand[index] = value``."""
+        """``operand[index] = value``; at a computed index outside the operand nothing is written."""
         if operand.name == "source":
             raise Reject("`source` cannot be assigned to: a plan never writes its input; assign to an operand")
         if operand.readonly:
@@ -94,13 +103,15 @@ class OperandAccess:
                 f"{operand.description()} is read-only: "
                 "only an operand that was passed as a plain, writable array can be assigned to"
             )
-        address, scalar = self._address(operand, index), of_dtype(operand.dtype)
+        (address, inside), scalar = self._address(operand, index), of_dtype(operand.dtype)
         if self.operations.value(value).type.kind == "c" and scalar.kind != "c":
             raise Reject(
                 f"a complex value cannot be assigned to an element of {operand.description()} ({operand.dtype})"
             )
         self.accesses.assigned.add(operand.name)
-        self.emitter.store(address, operand.dtype, self.operations.convert(value, scalar))
+        converted = self.operations.convert(value, scalar)
+        with self.emitter.builder.if_then(inside) if inside else nullcontext():
+            self.emitter.store(address, operand.dtype, converted)
 
     def read_here(self, operand: Operand) -> Value:
         """The element at the own index, aligned from the last axis as NumPy broadcasts."""
@@ -120,7 +131,7 @@ class OperandAccess:
             e.offset(operand.pointer, indices, list(operand.strides)), operand.dtype, operand.name not in self.assigned
         )
 
-    def _address(self, operand: Operand, index: Any) -> ir.Value:
+    def _address(self, operand: Operand, index: Any) -> tuple[ir.Value, ir.Value | None]:
         parts = index if isinstance(index, tuple) else (index,)
         if len(parts) != operand.ndim:
             example = ", ".join("ijklmn"[: operand.ndim])
@@ -128,18 +139,28 @@ class OperandAccess:
                 f"{operand.description()} has {operand.ndim} dimensions but is indexed with {len(parts)}; "
                 f"one element is {operand.title or operand.name}[{example}]"
             )
-        self.accesses.note(operand.name, tuple(self._axis(part) for part in parts))
-        positions = [self._position(part, extent) for part, extent in zip(parts, operand.shape)]
-        return self.emitter.offset(operand.pointer, positions, list(operand.strides))
+        self.accesses.note(operand.name, tuple(self._pattern(part) for part in parts))
+        b, positions, inside = self.emitter.builder, [], None
+        for part, extent in zip(parts, operand.shape):
+            position, fits = self._position(part, extent.parts[0], operand.bounded)
+            positions.append(position)
+            if fits:
+                inside = b.and_(inside, fits) if inside else fits
+        return self.emitter.offset(operand.pointer, positions, list(operand.strides)), inside
 
-    def _axis(self, part: Any) -> int | None:
-        """The axis ``a`` when ``part`` is exactly ``index[a]``."""
-        return next((a for a, own in enumerate(self.index) if own is part), None)
+    def _pattern(self, part: Any) -> int | str | None:
+        """The axis ``a`` of exactly ``index[a]``, a constant as text, None for what is computed."""
+        axis = next((a for a, own in enumerate(self.index) if own is part), None)
+        return str(part) if axis is None and isinstance(part, int) else axis
 
-    def _position(self, part: Any, extent: Value) -> ir.Value:
-        """An index as an i64; negative ones count from the end, as in NumPy."""
+    def _position(self, part: Any, extent: ir.Value, bounded: bool) -> tuple[ir.Value, ir.Value | None]:
+        """An index as an i64, negative ones counted from the end as in NumPy, and whether a computed one is inside.
+
+        The own index and constants are checked against the operand's shape at plan; where they cannot be there is no
+        shape to check against. An index outside is replaced by 0, so that the address is always the operand's.
+        """
         if any(own is part for own in self.index):
-            return part.parts[0]
+            return part.parts[0], None
         if isinstance(part, slice) or part is ... or part is None:
             raise Reject(f"an index must be an integer, not {describe(part)}: a callback reads one element at a time")
         part = self.operations.number(part)
@@ -148,6 +169,10 @@ class OperandAccess:
             raise Reject(f"an index must be an integer, not {describe(part)}; int(x) makes one")
         b = self.emitter.builder
         if isinstance(part, int):
-            return I64(part) if part >= 0 else b.add(extent.parts[0], I64(part))
+            return I64(part) if part >= 0 else b.add(extent, I64(part)), None
         i = self.emitter.convert(part, INT).parts[0]
-        return b.select(b.icmp_signed("<", i, I64(0)), b.add(i, extent.parts[0]), i)
+        if not bounded:
+            return i, None
+        i = b.select(b.icmp_signed("<", i, I64(0)), b.add(i, extent), i)
+        fits = b.icmp_unsigned("<", i, extent)
+        return b.select(fits, i, I64(0)), fits

@@ -117,7 +117,7 @@ def _build(lowering: Any, function: Any, side: str, dtype: np.dtype, info_dtype:
     emitter = lowering.emitter(builder)
 
     def pointer(name: str, kind: np.dtype, address: ir.Value, readonly: bool) -> Operand:
-        return Operand(name, kind, address, (emitter.constant(0, INT),), (I64(kind.itemsize),), readonly)
+        return Operand(name, kind, address, (emitter.constant(0, INT),), (I64(kind.itemsize),), readonly, bounded=False)
 
     def refuse(_: Any) -> Operand:
         raise Reject("an array cannot be captured in cuFFT's raw signature; pass its pointer as user_info")

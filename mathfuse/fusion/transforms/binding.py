@@ -10,6 +10,7 @@ import numpy as np
 
 from mathfuse.epilogs import Callback, Constant
 from mathfuse.epilogs.values import is_scalar
+from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.transforms.kinds import Shape
 from mathfuse.runtime import arrays
 from mathfuse.runtime.arrays import HostArray
@@ -18,7 +19,7 @@ from mathfuse.runtime.errors import CallbackError, PlanError
 
 @dataclass(frozen=True)
 class Bound:
-    """A callback with every operand bound, and the operands as the CPU reads them."""
+    """A callback with every operand bound, its arrays (captured ones, too) and its operands as the CPU reads them."""
 
     callback: Callback
     hosts: Mapping[str, HostArray]
@@ -48,7 +49,9 @@ def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None = None) -> 
         )
     values = {name: unwrapped(value) for name, value in callback.bound.items()}
     hosts = {name: arrays.as_host(v, f"operand {name!r}") for name, v in values.items() if not is_scalar(v)}
-    return Bound(callback, hosts, {name: hosts[name].view if name in hosts else v for name, v in values.items()})
+    operands = {name: hosts[name].view if name in hosts else v for name, v in values.items()}
+    captured = {name: arrays.as_host(v, "a captured array") for name, v in captured_arrays(callback).items()}
+    return Bound(callback, {**hosts, **captured}, operands)
 
 
 def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback | None:
@@ -63,9 +66,12 @@ def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback 
         return None
     mine = {name: value for name, value in operands.items() if name in callback.operands}
     for name, value in mine.items():
-        before, now = described(callback.bound.get(name)), described(value)
-        if before != now:
-            raise PlanError(f"operand {name!r} was planned as {before} and cannot become {now}: call plan again")
+        planned = unwrapped(callback.bound.get(name))
+        if is_scalar(planned) and is_scalar(value) and np.can_cast(type(value), type(planned)):
+            mine[name] = type(planned)(value)  # 2 for a planned 8.0 is 2.0
+        elif described(planned) != described(value):
+            was, now = described(planned), described(value)
+            raise PlanError(f"operand {name!r} was planned as {was} and cannot become {now}: call plan again")
     return callback(**mine)
 
 
@@ -73,7 +79,8 @@ def described(value: Any) -> str:
     """Dtype and shape of an array or scalar, in words."""
     value = unwrapped(value)
     if is_scalar(value) or not hasattr(value, "shape"):
-        return f"a {type(value).__name__}"
+        name = type(value).__name__
+        return f"an {name}" if name.startswith("int") else f"a {name}"
     return f"{value.dtype} of shape {tuple(value.shape)}"
 
 
@@ -83,27 +90,37 @@ def unwrapped(value: Any) -> Any:
 
 
 def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: Shape) -> None:
-    """Raise PlanError where an operand is smaller than the indices at which it is read.
+    """Raise PlanError where an operand is smaller than the indices at which it is read or written.
 
     Parameters
     ----------
     accesses
-        By operand, the ways it is read: "broadcast" for the own index without writing it, else for each dimension the
-        axis a of a plain ``index[a]``, or None for any other index, which is the callback's own business.
+        By operand, the ways it is accessed: see :class:`mathfuse.fusion.compiler.operands.Accesses`.
     extents
         Of the index space.
     """
-    for name, host in bound.hosts.items():
-        shape = host.view.shape
-        for pattern in accesses.get(name, ()):
+    for name, patterns in accesses.items():
+        if name not in bound.hosts:
+            continue
+        shape = bound.hosts[name].view.shape
+        for pattern in patterns:
             if pattern == "broadcast":
                 needed = extents[len(extents) - len(shape) :]
                 fits = all(have in (1, need) for have, need in zip(shape, needed))
             else:
-                needed = tuple(shape[d] if a is None else extents[a] for d, a in enumerate(pattern))
+                needed = tuple(_least(index, extents) for index in pattern)
                 fits = all(have >= need for have, need in zip(shape, needed))
-            if not fits:
-                raise PlanError(f"{kind} {bound.callback} reads {name!r} as shape {needed}, but it has shape {shape}")
+            if not fits and 0 not in extents:
+                called = "an array that it captured" if name.startswith("captured.") else repr(name)
+                raise PlanError(f"{kind} {bound.callback} reads {called} as shape {needed}, but it has shape {shape}")
+
+
+def _least(index: int | str | None, extents: Shape) -> int:
+    """The extent that an operand must have along a dimension: an axis's, enough for a constant, or at least one."""
+    if isinstance(index, str):
+        constant = int(index)
+        return -constant if constant < 0 else constant + 1
+    return 1 if index is None else extents[index]
 
 
 def output(out: Any, shape: Shape, dtype: np.dtype) -> np.ndarray:

@@ -64,13 +64,14 @@ def elementwise(callback: Any, x: np.ndarray, **operands: Any) -> np.ndarray:
     block = cupy.asarray(writer.block)
     cupy.cuda.Device().synchronize()
     stream = Device().default_stream
-    launch(stream, LaunchConfig(grid=64, block=128), kernel(compiled.cubin, cuda.ELEMENTWISE), block.data.ptr, x.size)
+    entry = kernel(compiled.cubin, cuda.ELEMENTWISE)
+    launch(stream, LaunchConfig(grid=64, block=128), entry, block.data.ptr, x.size)
     stream.sync()
     del alive
     return cupy.asnumpy(result)
 
 
-# --- cuFFT --------------------------------------------------------------------------------------------------------------
+# --- cuFFT -----------------------------------------------------------------------------------------------------------
 
 # cufft.h and cufftXt.h
 TYPES = {"float32": {"C2C": 0x29, "R2C": 0x2A, "C2R": 0x2C}, "float64": {"C2C": 0x69, "R2C": 0x6A, "C2R": 0x6C}}

@@ -101,7 +101,7 @@ def test_what_is_read_is_noted():
 
     kernel, _ = kernel_for(function, X, w=np.ones((6, 6)), v=np.ones(6))
     assert {name: sorted(map(str, p)) for name, p in kernel.accesses.items()} == {
-        "w": ["[1, 0]", "[2, None]"],
+        "w": ["[1, 0]", "[2, '0']"],
         "v": ["[2]", "broadcast"],
     }
     assert kernel.assigned == ()
@@ -267,6 +267,18 @@ def test_operands_chosen_by_a_branch():
     w, v = RNG.normal(size=(2, 5, 6))
     expected = X + np.where(np.arange(4)[:, None, None] > 1, w, v)
     np.testing.assert_allclose(run(function, X, w=w, v=v), expected, rtol=1e-6)
+
+
+def test_operands_and_numbers_in_turn():
+    def function(value, w):
+        total = 0
+        for x in (w, 2.0, value, w):
+            if x > 0.5:
+                total += x
+        return total
+
+    w = RNG.normal(size=6)
+    np.testing.assert_allclose(run(function, X, w=w), plain(function, X, w=w), rtol=1e-6)
 
 
 # --- source -----------------------------------------------------------------------------------------------------------

@@ -148,3 +148,55 @@ def test_a_filter_allocates_no_spectrum():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < x.nbytes + 2 * 4 * (1 << 17)
+
+
+def test_constant_indices_are_checked_at_plan():
+    x, table = np.ones((4, 4), np.float32), np.arange(3, dtype=np.float32)
+    for fits in (0, 2, -1, -3):
+        fixed = mf.epilog(lambda value, table, fits=fits: value * 0 + table[fits])  # `fits` is an operand
+        captured = fits
+        constant = mf.epilog(lambda value, table, captured=captured: value + table[captured])
+        assert mf.fft.rfft2(x, epilog=fixed(table=table)).real.max() == table[fits]
+        assert mf.fft.rfft2(x, epilog=constant(table=table)).real.min() == table[fits]
+    for wrong in (3, 10**9, -4):
+
+        def far(value, table):
+            return value + table[wrong]  # noqa: B023
+
+        with pytest.raises(mf.PlanError, match=r"reads 'table' as shape .*, but it has shape \(3,\)"):
+            mf.fft.rfft2(x, epilog=mf.epilog(far)(table=table))
+
+
+TABLE = np.arange(3, dtype=np.float32)
+
+
+def test_captured_arrays_are_checked_at_plan():
+    with pytest.raises(mf.PlanError, match=r"reads an array that it captured as shape \(4,\), but it has shape \(3,\)"):
+        mf.fft.fft(np.ones((2, 4)), epilog=mf.epilog(lambda value, index: value * TABLE[index[-1]]))
+
+
+def test_a_computed_index_outside_reads_nan_and_writes_nothing():
+    x = np.ones((1, 6), np.float32)
+    shifted = mf.prolog(lambda value, index, table: table[index[-1] + 1])
+    count = np.zeros(4, np.int64)
+
+    @mf.prolog
+    def marks(value, index, count):
+        count[index[-1] * 2] = 1
+        return value
+
+    table = np.arange(6, dtype=np.float32)
+    y = mf.fft.rfft(x, prolog=shifted(table=table))
+    assert np.isnan(y).all()
+    mf.fft.rfft(x, prolog=marks(count=count))
+    assert count.tolist() == [1, 0, 1, 0]
+
+
+def test_an_int_takes_the_place_of_a_float():
+    x = np.ones((4, 4))
+    with mf.fft.FFT(x, kind="rfft2") as f:
+        f.plan(epilog=mf.scale(factor=8.0))
+        f.reset_operands(factor=2)
+        np.testing.assert_allclose(f.execute(), 2 * np.fft.rfft2(x), atol=1e-12)
+        with pytest.raises(mf.PlanError, match="was planned as a float and cannot become a complex"):
+            f.reset_operands(factor=2j)
