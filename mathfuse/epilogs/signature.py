@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import linecache
-from types import BuiltinFunctionType, FunctionType, MethodType
+import sys
+from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
 from typing import NamedTuple
 
 import numpy as np
@@ -93,9 +94,16 @@ def error(kind: str, problem: str, *functions: FunctionType) -> CallbackError:
     places, quotes = [], ""
     for function in functions:
         line, text = definition(function)
-        places.append(f"{function.__name__!r} ({function.__code__.co_filename}:{line})")
+        places.append(f"{function.__name__!r} ({file_of(function.__code__)}:{line})")
         quotes += f"\n    {text}" if text else ""
     return CallbackError(f"{kind} {' | '.join(places)}: {problem}{quotes}")
+
+
+def file_of(code: CodeType) -> str:
+    """The file of a function's code; in a notebook the cell, ``Cell In[3]``, not the temporary file behind it."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    named = shell and shell.compile.format_code_name(code.co_filename)
+    return " ".join(named) if named else code.co_filename
 
 
 def definition(function: FunctionType) -> tuple[int, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import re
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -212,3 +214,14 @@ def test_the_quoted_line_is_below_the_decorators():
 
     with pytest.raises(CallbackError, match=r"\n    def decorated\(value, sigma\):$"):
         decorated(gamma=1)
+
+
+def test_in_a_notebook_messages_name_the_cell(monkeypatch):
+    """IPython compiles a cell as a temporary file, whose name tells a reader nothing."""
+    shell = SimpleNamespace(compile=SimpleNamespace(format_code_name=lambda name: ("Cell", "In[3]")))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    with pytest.raises(CallbackError, match=r"\(Cell In\[3\]:\d+\)"):
+        epilog(lambda *value: value)
+    shell.compile.format_code_name = lambda name: None  # a function from a module
+    with pytest.raises(CallbackError, match=r"test_signature\.py"):
+        epilog(lambda *value: value)

@@ -15,6 +15,7 @@ from numba.core import ir as numba_ir
 from numba.core.bytecode import ByteCode, FunctionIdentity
 from numba.core.interpreter import Interpreter
 
+from mathfuse.epilogs.signature import definition, file_of
 from mathfuse.runtime.errors import CallbackError
 
 from .language import GAVE_UP, INSTRUCTIONS, TRY
@@ -157,14 +158,7 @@ def _read_after(
 def quote(function: types.FunctionType, line: int | None = None) -> str:
     """``file:line, in name`` and the line itself, as a traceback shows them; without ``line`` where it is defined."""
     code = function.__code__
-    line = line or _definition(code)
-    where = f"{code.co_filename}:{line}, in {function.__name__}"
+    line = line or definition(function)[0]
+    where = f"{file_of(code)}:{line}, in {function.__name__}"
     source = linecache.getline(code.co_filename, line).strip()
     return f"{where}\n    {source}" if source else where
-
-
-def _definition(code: types.CodeType) -> int:
-    """The line of ``def``, below decorators."""
-    lines = range(code.co_firstlineno, code.co_firstlineno + 20)
-    starts = (n for n in lines if linecache.getline(code.co_filename, n).lstrip().startswith(f"def {code.co_name}("))
-    return next(starts, code.co_firstlineno)
