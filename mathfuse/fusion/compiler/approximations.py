@@ -11,7 +11,7 @@ import numpy as np
 from . import library
 
 # --- sin, cos, atan2, asinh in float32 on a GPU, where libdevice would call or leave the precision --------------------
-# Arguments up to 2^15 are reduced by Cody and Waite's three constants, larger ones by Payne and Hanek's product with
+# Arguments up to 2^15 are reduced by Cody and Waite's constants, larger ones by Payne and Hanek's product with
 # the right 96 bits of 2/pi, in integer registers. Polynomials: Cephes (sinf.c, cosf.c).
 
 TWO_OVER_PI = (
@@ -62,12 +62,16 @@ def reduce_large(x):
     return np.where(negative, -np.int64(quadrant), np.int64(quadrant)), np.where(negative, -remainder, remainder)
 
 
+# pi/2 in pieces of nine bits, so that a product with a quadrant of fifteen is exact in float32; the last is the rest.
+PARTS_OF_HALF_PI = (201 / 2**7, 507 / 2**20, 337 / 2**30, 6.077100506506192e-11)
+
+
 def reduce_quadrant(x):
-    """``(q, r)`` with x = q pi/2 + r and |r| <= pi/4."""
-    q = np.rint(x * np.float32(0.6366197723675814))
-    r = x - q * np.float32(1.5703125)
-    r = r - q * np.float32(4.837512969970703125e-4)
-    r = r - q * np.float32(7.549789948768648e-8)
+    """``(q, r)`` with x = q pi/2 + r and |r| <= pi/4; the first three products are exact, fused or not."""
+    q = np.rint(x * np.float32(2 / math.pi))
+    r = x
+    for part in PARTS_OF_HALF_PI:
+        r = r - q * np.float32(part)
     quadrant, remainder = np.int64(q), r
     if abs(x) >= 32768.0:
         quadrant, remainder = reduce_large(x)

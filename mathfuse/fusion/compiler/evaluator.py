@@ -72,6 +72,7 @@ class Evaluator(Expressions):
         self.position: tuple = ()
         self.calls = self.blocks = 0
         self.captured: dict[tuple, Operand] = {}
+        self.objects: set[tuple] = set()  # the variables, by the block that they enter, that hold operands
 
     # --- entry --------------------------------------------------------------------------------------------------------
     def evaluate(
@@ -277,7 +278,7 @@ class Evaluator(Expressions):
         """What the next block knows of a variable: the object itself, or the slot that now holds it.
 
         ``key`` is the block and the variable's name. A variable that is assigned at several places ``varies``: its
-        numbers are run-time ones.
+        numbers are run-time ones, and an operand beside numbers is its element.
         """
         if varies is None:
             varies = frame.code.assignments[key[1]] > 1
@@ -287,9 +288,14 @@ class Evaluator(Expressions):
             return rebuild(value, [self._spill(frame, (*key, k), item, varies) for k, item in enumerate(items)])
         if varies and is_number(value):
             value = self.operations.value(value)
+        place = (*frame.path, frame.code.function.__qualname__, key)
+        if isinstance(value, Operand) and place in self.knowledge.widths:
+            value = self.operations.value(value)
+        if isinstance(value, Operand):
+            self.objects.add(place)
         if not isinstance(value, Value) or (value in frame.fixed and not varies):
             return value
-        wide = self._widened((*frame.path, frame.code.function.__qualname__, key), value.type)
+        wide = self._widened(place, value.type)
         slot = frame.slots.get((key[1:], wide))
         if slot is None:
             slot = frame.slots[key[1:], wide] = self.slot(wide)
@@ -301,7 +307,7 @@ class Evaluator(Expressions):
         widths = self.knowledge.widths
         known = widths.get(key, scalar)
         wide = scalar if known == scalar else promote(known, scalar, self.knowledge.weak_bits)
-        self.changed |= wide != known
+        self.changed |= wide != known or key in self.objects
         widths[key] = wide
         return wide
 

@@ -324,6 +324,14 @@ def many_branches(value, index):
     return a + 2 * b + 3 * c + 5 * d + 7 * e + 11 * f
 
 
+def fixed_and_other_values_in_turn(value, index):
+    total = 0
+    for x in (value, value * 2, index[0], 3):
+        if x > 1:
+            total += x
+    return total
+
+
 def text_constants(value, mode="reflect"):
     return value if mode == "reflect" else -value
 
