@@ -426,3 +426,10 @@ def test_an_epilog_makes_bytes():
     y = mf.fft.rfft2(x, epilog=mf.epilog(lambda value: np.uint8(255 * abs(value))))
     assert y.dtype == np.uint8
     np.testing.assert_array_equal(y, np.full((4, 4), 127))
+
+
+def test_a_gaussian_of_huge_sigma_leaves_the_mean():
+    """Where the square of sigma overflows float32."""
+    image = np.random.default_rng(0).random((4, 6), np.float32)
+    blurred = mf.fft.spectral_filter(image, mf.gaussian(sigma=1e30))
+    np.testing.assert_allclose(blurred, np.full(image.shape, image.mean()), rtol=1e-6)

@@ -183,11 +183,11 @@ def gaussian(value, index, shape, axes, sigma):
     The Fourier transform of a Gaussian of standard deviation σ and area 1: Bracewell, "The Fourier Transform and Its
     Applications". `scipy.ndimage.fourier_gaussian` is the same filter.
     """
-    f2 = 0.0
+    width = 0.0
     for a in axes:
-        f = signed_frequency(index[a], shape[a])
-        f2 += f * f
-    return value * math.exp(-2 * math.pi**2 * sigma**2 * f2)
+        f = sigma * signed_frequency(index[a], shape[a])  # before the square: a huge sigma times no frequency is 0
+        width += f * f
+    return value * math.exp(-2 * math.pi**2 * width)
 
 
 @epilog
