@@ -100,6 +100,9 @@ class Expressions:
     def _do_cast(self, frame: Frame, node: Any, env: dict[str, Any]) -> Any:
         return self.variable(node.value, env)
 
+    def _do_undef(self, frame: Frame, node: Any, env: dict[str, Any]) -> Any:
+        return UNDEFINED
+
     def _do_build_tuple(self, frame: Frame, node: Any, env: dict[str, Any]) -> tuple:
         return tuple(self.variable(item, env) for item in node.items)
 

@@ -660,11 +660,13 @@ def test_a_wrong_branch_that_is_never_compiled_is_no_error():
 
 # --- anything at all --------------------------------------------------------------------------------------------------
 
-CALLED = """math.sin math.pow math.log math.frexp math.comb cmath.sqrt cmath.polar cmath.rect np.exp np.add np.where
-np.clip np.ldexp np.angle np.float32 np.uint8 np.bool_ np.sum abs bool callable complex dict divmod enumerate eval filter
-float format getattr hash id int isinstance iter len list map max memoryview min next object open pow print property range
-reversed round set setattr slice sorted staticmethod str sum super tuple type vars zip mf.signed_frequency mf.gelu
-mf.epilog index w value np math None""".split()
+CALLED = """
+math.sin math.pow math.log math.frexp math.comb cmath.sqrt cmath.polar cmath.rect np.exp np.add np.where np.clip
+np.ldexp np.angle np.float32 np.uint8 np.bool_ np.sum abs bool callable complex dict divmod enumerate eval filter
+float format getattr hash id int isinstance iter len list map max memoryview min next object open pow print property
+range reversed round set setattr slice sorted staticmethod str sum super tuple type vars zip mf.signed_frequency
+mf.gelu mf.epilog index w value np math None
+""".split()
 ARGUMENTS = """value index[0] 2 -1 2.5 1j True index (1,2) () w w[index] None 'a' np slice 1e400 2**70 range(3)
 range(index[0]) value.conjugate value>1 math.nan ... (lambda:1) [1] {1} {1:2} f'{value}' (value,w)""".split()
 INFIX = "+ - * / // % ** @ << >> & | ^ < == is in and or".split()
