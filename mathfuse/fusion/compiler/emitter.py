@@ -114,11 +114,20 @@ class Emitter:
         return b.zext(x, llvm) if have.kind in "bu" else b.sext(x, llvm)
 
     def _truncate_to_integer(self, x: ir.Value, have: Scalar, to: Scalar) -> ir.Value:
-        llvm = self.component_type(to)
-        if self.target.is_cuda:  # cvt.rzi saturates
-            return (self.builder.fptosi if to.kind == "i" else self.builder.fptoui)(x, llvm)
-        sign = "s" if to.kind == "i" else "u"
-        return self.call(f"llvm.fpto{sign}i.sat.i{to.bits}.f{have.bits}", llvm, [x])
+        """Toward zero; saturates, and NaN becomes 0, on every target."""
+        b, llvm, signed = self.builder, self.component_type(to), to.kind == "i"
+        if not self.target.is_cuda:
+            return self.call(f"llvm.fpto{'s' if signed else 'u'}i.sat.i{to.bits}.f{have.bits}", llvm, [x])
+        convert = b.fptosi if signed else b.fptoui  # PTX's cvt.rzi saturates, but not to less than 32 bits
+        if to.bits < 32:
+            low = -(1 << to.bits - 1) if signed else 0
+            for relation, bound in (("<", low), (">", low + (1 << to.bits) - 1)):
+                limit = ir.Constant(x.type, float(bound))
+                x = b.select(b.fcmp_ordered(relation, x, limit), limit, x)
+            return b.trunc(convert(x, I32), llvm)
+        if 64 not in (have.bits, to.bits):
+            return convert(x, llvm)
+        return b.select(b.fcmp_ordered("==", x, x), convert(x, llvm), ir.Constant(llvm, 0))  # there NaN is not 0
 
     def truth(self, value: Value) -> Value:
         """Python's ``bool(value)``."""
