@@ -336,7 +336,7 @@ def shifted(value, index, source):
         (lambda x: mf.fft.fft(x, out=x[::-1]), "pass x itself"),
         (lambda x: mf.fft.fft(x, prolog=shifted, out=x), "cannot work in place"),
         (lambda x: mf.fft.irfft(x[:5], out=x.view(float)[:8]), "overlaps the input"),
-        (lambda x: mf.fft.fft(x.copy(), epilog=mf.multiply(factor=x), out=x), "overlaps operand 'factor'"),
+        (lambda x: mf.fft.fft(x.copy(), epilog=mf.multiply(factor=x[::-1]), out=x), "overlaps operand 'factor'"),
     ],
 )
 def test_outputs_that_do_not_fit(run, message):

@@ -12,13 +12,16 @@ choices into something that runs, and `_replace`, which puts other operands in t
 
 from __future__ import annotations
 
+import logging
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from mathfuse.runtime.errors import PlanError
+from mathfuse.runtime.log import logger
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,14 @@ class Plan(Generic[Operands, Choices]):
             self._operands = self._choices = self._prepared = None
 
     def _install(self, operands: Operands, choices: Choices) -> None:
+        start = time.perf_counter()
         self._prepared = self._prepare(operands, choices)  # if it fails, the plan stays as it was
         self._operands, self._choices = operands, choices
+        if logger.isEnabledFor(logging.INFO):
+            found, took = self._prepared.explanation, 1e3 * (time.perf_counter() - start)
+            logger.info(
+                "planned %s: strategy %s, %d passes: %.1f ms", found.title, found.strategy, len(found.passes), took
+            )
 
     def _alive(self) -> Operands:
         if self._operands is None:

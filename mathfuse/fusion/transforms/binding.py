@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from mathfuse.fusion.transforms.kinds import Shape
 from mathfuse.runtime import arrays
 from mathfuse.runtime.arrays import HostArray
 from mathfuse.runtime.errors import CallbackError, PlanError
+
+if TYPE_CHECKING:
+    from mathfuse.fusion.transforms.pipeline import Function
 
 
 @dataclass(frozen=True)
@@ -137,11 +140,50 @@ def output(out: Any, shape: Shape, dtype: np.dtype) -> np.ndarray:
     return view
 
 
-def check_overlap(out: np.ndarray, x: np.ndarray, in_place: bool, operands: Mapping[str, HostArray]) -> None:
-    """Raise PlanError if `out` shares memory with an operand, or with `x` where it may not."""
+def check_overlap(out: np.ndarray, x: np.ndarray, in_place: bool) -> None:
+    """Raise PlanError if `out` shares memory with `x` where it may not."""
     if arrays.overlaps(out, x) and not (in_place and arrays.same_view(out, x)):
         how = "pass x itself as out" if in_place else "this plan cannot work in place"
         raise PlanError(f"out overlaps the input in memory: {how}, or give memory of its own")
-    for name, host in operands.items():
-        if arrays.overlaps(out, host.view):
-            raise PlanError(f"out overlaps operand {name!r} in memory: give one of them memory of its own")
+
+
+def shares_operand(out: np.ndarray, operands: Mapping[str, HostArray], functions: Mapping[Any, Function]) -> bool:
+    """Whether `out` is an operand that the epilog reads at the element's own index only: it may become the result.
+
+    Raises
+    ------
+    PlanError
+        If it shares memory with an operand in any other way.
+    """
+    own = functions["epilog"].own if "epilog" in functions else frozenset()
+    elsewhere = {name for role, function in functions.items() if role != "epilog" for name in function.operands}
+    shared = [name for name, host in operands.items() if arrays.overlaps(out, host.view)]
+    for name in shared:
+        if name not in own or name in elsewhere or not arrays.same_view(out, operands[name].view):
+            raise PlanError(
+                f"out overlaps operand {name!r} in memory: give one of them memory of its own "
+                "(an operand that the epilog reads at [index] only may itself be out)"
+            )
+    return bool(shared)
+
+
+def read_at_own_index(bound: Bound, accesses: Mapping[str, Any], extents: Shape) -> frozenset[str]:
+    """Operands of the index space's shape that are read at exactly `index`."""
+    own = ("broadcast", list(range(len(extents))))
+    return frozenset(
+        name
+        for name, patterns in accesses.items()
+        if name in bound.hosts and bound.hosts[name].view.shape == extents and all(p in own for p in patterns)
+    )
+
+
+def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: np.ndarray | None) -> None:
+    """Raise PlanError where an operand that is written shares memory with something that is read."""
+    for name in assigned:
+        target = bound.hosts[name].view
+        others = {repr(other): host.view for other, host in bound.hosts.items() if other != name}
+        if x is not None:
+            others["the input"] = x
+        for other, view in others.items():
+            if arrays.overlaps(target, view):
+                raise PlanError(f"{kind} {bound.callback} assigns to {name!r}, which overlaps {other} in memory")

@@ -32,6 +32,8 @@ class Function:
         Scalars and host arrays, by name.
     source
         The whole input, for a prolog.
+    assigned, own
+        Names of the operands that it writes to, and of those that it reads at the element's own index only.
     """
 
     callback: Callback
@@ -42,6 +44,8 @@ class Function:
     axes: Shape
     operands: Mapping[str, Any]
     source: np.ndarray | None = None
+    assigned: frozenset[str] = frozenset()
+    own: frozenset[str] = frozenset()
 
     @property
     def stored(self) -> np.dtype:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -69,8 +70,11 @@ class Prepared:
             return self.x.restore(self.strategy.run())
         pipeline = self.strategy.pipeline
         view = binding.output(out, pipeline.out_shape, pipeline.out_dtype)
-        binding.check_overlap(view, self.x.view, self.in_place, self.operands)
-        self.strategy.run(view)
+        binding.check_overlap(view, self.x.view, self.in_place)
+        if binding.shares_operand(view, self.operands, pipeline.functions):
+            view[...] = self.strategy.run()
+        else:
+            self.strategy.run(view)
         return out
 
 
@@ -237,6 +241,8 @@ class SpectralFilter(TransformPlan):
     def __init__(self, x: Any, transfer: Any, axes: Ints = None) -> None:
         host = arrays.as_host(x, "x")
         self._axes = resolve("fftn", host.view.shape, None, axes).axes
+        if isinstance(transfer, FunctionType):
+            raise CallbackError(f"transfer={transfer.__name__} is no callback: decorate the function with @mf.epilog")
         filtered = transfer if isinstance(transfer, Callback) else multiply(factor=transfer)
         super().__init__(f"filter of {list(host.view.shape)} along {list(self._axes)}", Operands(x, filtered))
 
@@ -276,4 +282,6 @@ def _function(
     free = Function(bound.callback, value_dtype, result_dtype, extents, shape, outline.axes, bound.operands, source)
     found = free.analysis()
     binding.check_reads(bound, role, found.accesses, extents)
-    return replace(free, result_dtype=found.result_dtype)
+    binding.check_assigned(bound, role, found.assigned, source)
+    own = binding.read_at_own_index(bound, found.accesses, extents) - set(found.assigned)
+    return replace(free, result_dtype=found.result_dtype, assigned=frozenset(found.assigned), own=own)

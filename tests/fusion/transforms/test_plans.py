@@ -200,3 +200,40 @@ def test_an_int_takes_the_place_of_a_float():
         np.testing.assert_allclose(f.execute(), 2 * np.fft.rfft2(x), atol=1e-12)
         with pytest.raises(mf.PlanError, match="was planned as a float and cannot become a complex"):
             f.reset_operands(factor=2j)
+
+
+def test_out_may_be_an_operand_read_at_its_own_index():
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((6, 8))
+    blend = mf.epilog(lambda value, index, old: 0.5 * value + 0.5 * old[index])
+    neighbour = mf.epilog(lambda value, index, old: value + old[index[0], index[1] - 1])
+    for kind, transform in (("fft2", np.fft.fft2), ("ifft", np.fft.ifft)):
+        old = rng.standard_normal(x.shape) + 1j
+        expected = 0.5 * transform(x) + 0.5 * old
+        plan = mf.fft.FFT(x, kind=kind).plan(epilog=blend(old=old))
+        assert plan.execute(out=old) is old
+        np.testing.assert_allclose(old, expected, atol=1e-12)
+        for other in (neighbour(old=old), blend(old=old[::-1])):
+            with pytest.raises(mf.PlanError, match="out overlaps operand 'old' in memory"):
+                mf.fft.FFT(x, kind=kind).plan(epilog=other).execute(out=old)
+
+
+def test_an_assigned_operand_must_not_be_read_elsewhere():
+    @mf.prolog
+    def keep(value, index, kept):
+        kept[index] = value
+        return value
+
+    x = np.ones((4, 4))
+    kept = np.zeros_like(x)
+    mf.fft.rfft2(x, prolog=keep(kept=kept))
+    np.testing.assert_array_equal(kept, x)
+    with pytest.raises(mf.PlanError, match="assigns to 'kept', which overlaps the input in memory"):
+        mf.fft.rfft2(x, prolog=keep(kept=x))
+
+
+def test_a_plain_function_is_no_transfer():
+    with pytest.raises(
+        mf.CallbackError, match=r"transfer=<lambda> is no callback: decorate .* with @mf\.epilog"
+    ):
+        mf.fft.spectral_filter(np.ones(4), lambda value: value)
