@@ -80,7 +80,7 @@ class Evaluator(Expressions):
     ) -> Any:
         """The result of ``function``, link number ``link`` of a chain, called by name with abstract values.
 
-        It is a value or a compile-time number; a ``procedure`` stores its results itself and returns nothing.
+        A ``procedure`` stores its results itself and returns nothing.
         """
         self.position = (link,)
         try:
@@ -89,7 +89,7 @@ class Evaluator(Expressions):
                 return self._nothing(result)
             if result is None or isinstance(result, (tuple, str)):
                 raise Reject(f"The callback returns {describe(result)}; {NO_NUMBER}")
-            return self.operations.number(result)
+            return self.operations.value(result)
         except Reject as rejection:
             raise CallbackError(f"{quote(function)}\n{rejection}") from None
 

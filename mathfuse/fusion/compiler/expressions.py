@@ -123,13 +123,12 @@ class Expressions:
         )
 
     def _module_attribute(self, module: types.ModuleType, name: str) -> Any:
-        if not hasattr(module, name):
+        try:
+            return self.admit(getattr(module, name), name)
+        except AttributeError:
             close = difflib.get_close_matches(name, dir(module), n=3)
-            raise Reject(
-                f"module {module.__name__} has no {name!r}"
-                + (f"; near it there is {', '.join(close)}" if close else "")
-            )
-        return self.admit(getattr(module, name), name)
+        near = f"; near it there is {', '.join(close)}" if close else ""
+        raise Reject(f"module {module.__name__} has no {name!r}{near}")
 
     def _operand_attribute(self, operand: Operand, name: str) -> Any:
         if name == "shape":

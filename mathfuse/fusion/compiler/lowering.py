@@ -86,8 +86,6 @@ class Lowering:
         result: Any = value
         for number, link in enumerate(callback.links):
             result = self._link(link, number, builder, result, reserved, operands, captured)
-        if not isinstance(result, Value):
-            result = emitter.literal(result)
         wide = any(link.precision == "float64" for link in callback.links)
         self.result = Scalar(result.type.kind, bits) if wide and result.type.is_float else resolve(result.type, bits)
         return emitter.convert(result, self.result)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import threading
+from types import ModuleType
+from typing import NamedTuple
 
 import hypothesis
 import hypothesis.extra.numpy as hnp
@@ -144,6 +146,31 @@ def test_lambdas_methods_and_nested_functions():
 
     for function in (lambda value: value * 2.5, outer(2.5), mf.epilog(outer(2.5)).function):
         close(run(function, FULL), FULL * 2.5)
+
+
+class Point(NamedTuple):
+    x: float
+    y: np.ndarray
+
+
+POINT = Point(np.float64(2.5), np.arange(5.0))
+settings = ModuleType("settings")
+settings.inner = ModuleType("settings.inner")
+settings.inner.OFFSET = 1.5
+
+
+def test_captured_named_tuples_and_modules_of_modules():
+    def function(value, index):
+        point = POINT if len(index) > 2 else None
+        return value * point.x + POINT.y[index[-1]] + settings.inner.OFFSET
+
+    close(run(function, FULL), FULL * 2.5 + np.arange(5) + 1.5)
+
+
+def test_a_constant_result_of_any_size():
+    x = np.ones(2, np.float32)
+    assert run(lambda value: 2**70, x).tolist() == [2.0**70] * 2
+    assert run(lambda value: -(2**63), x).tolist() == [-(2**63)] * 2
 
 
 def test_rebinding_a_global_takes_effect():
