@@ -365,7 +365,7 @@ class Arithmetic:
     def _power(self, a: Any, b: Any) -> Any:
         """Small constant exponents by multiplication and square root, others by the power function."""
         kinds = [self.value(x).type.kind for x in (a, b)]
-        if isinstance(b, (int, float)) and not isinstance(b, bool) and float(b).is_integer() and abs(b) <= 64:
+        if isinstance(b, (int, float)) and not isinstance(b, bool) and abs(b) <= 64 and b == int(b):
             keep = isinstance(b, int) and b >= 0
             base = a if keep or kinds[0] in "fc" else self.reals(a)[0]
             power = self._integer_power(base, abs(int(b)))

@@ -498,6 +498,10 @@ def huge_constant(value):
     return value + 10**400  # too large for a float
 
 
+def huge_exponent(value):
+    return value ** 10**400  # an integer constant is too large for a float
+
+
 def power_of_lists(value):
     return value ** (1, 2)  # ** does not work on a tuple
 
