@@ -175,8 +175,8 @@ class Operations(Arithmetic):
     def round(self, x: Any, digits: Any = None) -> Any:
         """Half to even; without digits an integer, as in Python."""
         x = self.number(x)
-        if digits is not None and not isinstance(digits, int):
-            raise Reject("round(x, digits) takes a constant number of digits")
+        if digits is not None and not (isinstance(digits, int) and abs(digits) <= 300):
+            raise Reject("round(x, digits) takes a constant number of digits, at most 300")
         if is_number(x):
             return self._fold_function(round, [x] if digits is None else [x, digits])
         if not x.type.is_float:

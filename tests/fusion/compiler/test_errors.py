@@ -502,6 +502,10 @@ def huge_exponent(value):
     return value ** 10**400  # an integer constant is too large for a float
 
 
+def rounds_to_a_run_time_digit(value, index):
+    return round(value, index[0])  # round(x, digits) takes a constant number of digits, at most 300
+
+
 def power_of_lists(value):
     return value ** (1, 2)  # ** does not work on a tuple
 
