@@ -499,7 +499,7 @@ def huge_constant(value):
 
 
 def huge_exponent(value):
-    return value ** 10**400  # an integer constant is too large for a float
+    return value**10**400  # an integer constant is too large for a float
 
 
 def rounds_to_a_run_time_digit(value, index):
