@@ -74,6 +74,7 @@ def variants(size: int, workers: int) -> tuple[list[Variant], dict[str, np.ndarr
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--size", type=int, default=4096, help="rows and columns of the image")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine, a sample")
     parser.add_argument("--workers", type=int, default=settings.workers(), help="threads of every peer that has them")
     parser.add_argument("--memory-of", type=int, metavar="I", help=argparse.SUPPRESS)
 
@@ -86,7 +87,7 @@ def main(arguments: argparse.Namespace) -> None:
         return
     harness.check(made, expected, 1e-5)
     expected.clear()
-    harness.race(made, arguments.rounds)
+    harness.race(made, arguments.rounds, arguments.patience)
     for i, variant in enumerate(made):  # each in a process of its own
         command = [
             "filter2d",

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
+BUSY = 0.15  # of the machine; the kernel counts in hundredths of a second
 
 
 @dataclass
@@ -31,6 +32,7 @@ class Variant:
     least_bytes: int  # that must move: each input read once, the result written once
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
+    disturbed: list[float] = field(default_factory=list)  # share of the machine that other processes took
     extra_bytes: int | None = None  # peak memory beside inputs and result
     error: float | None = None  # largest, over the largest expected value
 
@@ -48,17 +50,44 @@ def check(variants: Sequence[Variant], expected: dict[str, np.ndarray], toleranc
             raise SystemExit(f"{variant.case}, {variant.name}: wrong by {variant.error:.2e}, more than {tolerance:.0e}")
 
 
-def race(variants: Sequence[Variant], rounds: int) -> None:
-    """Time all variants `rounds` times, in another order each round; the caches are filled with other data between."""
+def race(variants: Sequence[Variant], rounds: int, patience_s: float = 60.0) -> None:
+    """Time all variants `rounds` times, in another order each round; the caches are filled with other data between.
+
+    A sample during which other processes were busy is taken again, for `patience_s` seconds at most; after that the
+    least disturbed one counts.
+    """
     other = np.ones(flush_bytes(), np.uint8)
     for _ in range(rounds):
         for variant in random.sample(variants, len(variants)):
-            other += 1
-            start, cpu = time.perf_counter(), time.process_time()
-            result = variant.run()
-            variant.seconds.append(time.perf_counter() - start)
-            variant.cpu_seconds.append(time.process_time() - cpu)
-            del result
+            samples, deadline = [], time.perf_counter() + patience_s
+            while not samples or (samples[-1][0] > BUSY and time.perf_counter() < deadline):
+                if samples:
+                    time.sleep(0.5)
+                other += 1
+                samples.append(_sample(variant.run))
+            disturbed, seconds, cpu_seconds = min(samples)
+            variant.seconds.append(seconds)
+            variant.cpu_seconds.append(cpu_seconds)
+            variant.disturbed.append(disturbed)
+
+
+def _sample(run: Callable[[], np.ndarray]) -> tuple[float, float, float]:
+    """Share of the machine that other processes took during a run, the run's seconds and its CPU seconds."""
+    machine, cpu, start = _busy_seconds(), time.process_time(), time.perf_counter()
+    result = run()
+    seconds, mine = time.perf_counter() - start, time.process_time() - cpu
+    others = _busy_seconds() - machine - mine
+    del result
+    return max(0.0, others) / seconds / (os.cpu_count() or 1), seconds, mine
+
+
+def _busy_seconds() -> float:
+    """CPU seconds that all processes have taken since the machine started; 0 where there is no /proc."""
+    try:
+        user, nice, system, _, _, *interrupts = map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9])
+    except OSError:
+        return 0.0
+    return (user + nice + system + sum(interrupts)) / os.sysconf("SC_CLK_TCK")
 
 
 def flush_bytes() -> int:

@@ -98,7 +98,7 @@ def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: S
     Parameters
     ----------
     accesses
-        By operand, the ways it is accessed: see :class:`mathfuse.fusion.compiler.operands.Accesses`.
+        By operand, the ways it is accessed: see :class:`mathfuse.fusion.compiler.language.operands.Accesses`.
     extents
         Of the index space.
     """

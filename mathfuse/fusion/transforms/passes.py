@@ -17,6 +17,7 @@ from mathfuse.fusion.transforms.kinds import Problem, Shape, replaced
 Role = Literal["prolog", "transfer", "epilog"]
 Box = tuple[slice, ...]
 CACHE_LINE = 64  # bytes: no box is narrower across its lines, which fills the lanes of a vector unit, too
+SMALL = 1 << 18  # bytes of work below which a second thread costs more than it brings
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def _linked(work: Sequence[tuple[int, Sequence[Step]]], shape: Shape, roles: Col
 def lines_per_box(lines: int, line_bytes: int, itemsize: int, block_bytes: int, workers: int) -> int:
     """How many lines along its axis a box holds: as many as fit `block_bytes`, but enough boxes for every worker."""
     fitting = block_bytes // line_bytes
-    if lines * line_bytes > block_bytes:  # below that, a second thread costs more than it brings
+    if lines * line_bytes > min(block_bytes, SMALL):
         fitting = min(fitting, -(-lines // (4 * workers)))
     grain = max(1, CACHE_LINE // itemsize)
     return max(grain, fitting // grain * grain)
