@@ -11,7 +11,7 @@ fft2, ifft2, rfft2, irfft2 = map(transform, ("fft2", "ifft2", "rfft2", "irfft2")
 fftn, ifftn, rfftn, irfftn = map(transform, ("fftn", "ifftn", "rfftn", "irfftn"))
 
 if TYPE_CHECKING:
-    from mathfuse.fusion.compiler.raw import compile_epilog, compile_prolog
+    from mathfuse.fusion.compiler.cuda.raw import compile_epilog, compile_prolog
 
 __all__ = ["FFT", "SpectralFilter", "compile_epilog", "compile_prolog", "spectral_filter"]
 __all__ += ["fft", "fft2", "fftn", "ifft", "ifft2", "ifftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
@@ -20,7 +20,7 @@ __all__ += ["fft", "fft2", "fftn", "ifft", "ifft2", "ifftn", "irfft", "irfft2", 
 def __getattr__(name: str) -> Any:
     """The two functions that bring the compiler, on first use."""
     if name in ("compile_epilog", "compile_prolog"):
-        from mathfuse.fusion.compiler import raw
+        from mathfuse.fusion.compiler.cuda import raw
 
         return getattr(raw, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,6 +15,10 @@ PACKAGE = ROOT / "mathfuse"
 LEVELS = [
     {"mathfuse.runtime"},
     {"mathfuse.epilogs", "mathfuse.device"},
+    {"mathfuse.fusion.compiler.emit"},
+    {"mathfuse.fusion.compiler.language"},
+    {f"mathfuse.fusion.compiler.{name}" for name in "fingerprint key lowering parameters reader signature".split()},
+    {"mathfuse.fusion.compiler.cpu", "mathfuse.fusion.compiler.cuda"},
     {"mathfuse.fusion.compiler"},
     {"mathfuse.fusion.plan", "mathfuse.fusion.tuning", "mathfuse.fusion.elementwise"},
     {"mathfuse.fusion.transforms", "mathfuse.fusion.products"},
@@ -25,10 +29,10 @@ RANK = {room: rank for rank, rooms in enumerate(LEVELS) for room in rooms}
 
 # The only places that may import a library; everywhere else it is reached through them.
 LIBRARIES = {
-    "numba": ("mathfuse.fusion.compiler",),
+    "numba": ("mathfuse.fusion.compiler.language.frontend",),
     "llvmlite": ("mathfuse.fusion.compiler",),
-    "cuda": ("mathfuse.fusion.compiler", "mathfuse.cli.doctor"),
-    "ctypes": ("mathfuse.runtime", "mathfuse.fusion.compiler.cpu", "mathfuse.fusion.compiler.native"),
+    "cuda": ("mathfuse.fusion.compiler.cuda", "mathfuse.cli.doctor"),
+    "ctypes": ("mathfuse.runtime", "mathfuse.fusion.compiler.cpu.kernels", "mathfuse.fusion.compiler.cpu.native"),
 }
 
 

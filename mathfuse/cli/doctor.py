@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mathfuse.cli.cache import size
-from mathfuse.fusion.compiler import toolchain
+from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.runtime.errors import ToolchainError
 
 OK, ABSENT, WARNING, BROKEN = "ok", "absent", "warning", "broken"

@@ -8,9 +8,9 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
-from . import toolchain
-from .fingerprint import fingerprint
-from .signature import Signature
+from mathfuse.fusion.compiler.cuda import toolchain
+from mathfuse.fusion.compiler.fingerprint import fingerprint
+from mathfuse.fusion.compiler.signature import Signature
 
 COMPILERS = ("llvmlite", "numba")
 CUDA_COMPILERS = ("cuda-core", "cuda-bindings")
@@ -49,6 +49,6 @@ def versions(cuda: bool) -> str:
 def library_digest() -> str:
     """A digest of the compiler's own sources: another version of mathfuse never reads what this one wrote."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

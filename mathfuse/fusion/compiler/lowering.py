@@ -9,19 +9,18 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
+from mathfuse.fusion.compiler.emit.emitter import Emitter, Value
+from mathfuse.fusion.compiler.emit.scalars import Scalar, of_dtype, precision_of, resolve
+from mathfuse.fusion.compiler.emit.target import Target
+from mathfuse.fusion.compiler.fingerprint import captured_arrays
+from mathfuse.fusion.compiler.language.evaluator import Evaluator
+from mathfuse.fusion.compiler.language.frames import Again, Knowledge
+from mathfuse.fusion.compiler.language.frontend import quote
+from mathfuse.fusion.compiler.language.operands import Accesses, Operand
+from mathfuse.fusion.compiler.parameters import Layout
+from mathfuse.fusion.compiler.reader import Reader
+from mathfuse.fusion.compiler.signature import Signature
 from mathfuse.runtime.errors import CallbackError
-
-from .emitter import Emitter, Value
-from .evaluator import Evaluator
-from .fingerprint import captured_arrays
-from .frames import Again, Knowledge
-from .frontend import quote
-from .operands import Accesses, Operand
-from .parameters import Layout
-from .reader import Reader
-from .scalars import Scalar, of_dtype, precision_of, resolve
-from .signature import Signature
-from .target import Target
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .signature import OperandType, Signature, numpy_view, operand_type
+from mathfuse.fusion.compiler.signature import OperandType, Signature, numpy_view, operand_type
 
 
 @dataclass

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from .emitter import BYTES, FLOAT, I64, Emitter, Value
-from .operands import Operand
-from .parameters import Layout
-from .scalars import BOOL, INT, Scalar
-from .signature import OperandType
+from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I64, Emitter, Value
+from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, Scalar
+from mathfuse.fusion.compiler.language.operands import Operand
+from mathfuse.fusion.compiler.parameters import Layout
+from mathfuse.fusion.compiler.signature import OperandType
 
 
 class Reader:

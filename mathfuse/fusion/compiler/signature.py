@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from mathfuse.epilogs import Callback, Constant
+from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.runtime.arrays import as_host
-
-from .fingerprint import captured_arrays
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from mathfuse.fusion.transforms.passes import Pass, Role
 
 if TYPE_CHECKING:
     from mathfuse.epilogs import Callback
-    from mathfuse.fusion.compiler.cpu.kernels import Analysis, CpuKernel, ElementwiseSpec
+    from mathfuse.fusion.compiler.cpu.kernels import Analysis, CpuKernel
+    from mathfuse.fusion.compiler.cpu.spec import ElementwiseSpec
 
 
 @dataclass(frozen=True)
@@ -55,22 +56,22 @@ class Function:
 
     def analysis(self) -> Analysis:
         """The dtype of its result and how it reads its operands, before any code is made."""
-        from mathfuse.fusion.compiler.cpu import kernels as cpu
+        from mathfuse.fusion.compiler.cpu.kernels import analyse  # LLVM: only plans with callbacks pay for it
 
-        return cpu.analyse(self._spec(tuple(range(len(self.extents)))))
+        return analyse(self._spec(tuple(range(len(self.extents)))))
 
     def kernel(self, order: Shape, unit_stride: tuple[bool, bool], in_place: bool) -> CpuKernel:
         """The compiled kernel for blocks of one memory layout."""
-        from mathfuse.fusion.compiler.cpu import kernels as cpu
+        from mathfuse.fusion.compiler.cpu.kernels import elementwise
 
-        return cpu.elementwise(self._spec(order, unit_stride, in_place))
+        return elementwise(self._spec(order, unit_stride, in_place))
 
     def _spec(
         self, order: Shape, unit_stride: tuple[bool, bool] = (False, False), in_place: bool = False
     ) -> ElementwiseSpec:
-        from mathfuse.fusion.compiler.cpu import kernels as cpu
+        from mathfuse.fusion.compiler.cpu.spec import ElementwiseSpec
 
-        return cpu.ElementwiseSpec(
+        return ElementwiseSpec(
             callback=self.callback,
             value_dtype=self.value_dtype,
             result_dtype=self.result_dtype,

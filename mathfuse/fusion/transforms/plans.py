@@ -11,7 +11,7 @@ import numpy as np
 
 from mathfuse.epilogs import Callback
 from mathfuse.epilogs.ready_made import multiply
-from mathfuse.fusion.compiler.language.scalars import precision_of
+from mathfuse.fusion.compiler.emit.scalars import precision_of
 from mathfuse.fusion.plan import Explanation, Plan
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.choices import Choices

@@ -233,7 +233,5 @@ def test_an_assigned_operand_must_not_be_read_elsewhere():
 
 
 def test_a_plain_function_is_no_transfer():
-    with pytest.raises(
-        mf.CallbackError, match=r"transfer=<lambda> is no callback: decorate .* with @mf\.epilog"
-    ):
+    with pytest.raises(mf.CallbackError, match=r"transfer=<lambda> is no callback: decorate .* with @mf\.epilog"):
         mf.fft.spectral_filter(np.ones(4), lambda value: value)

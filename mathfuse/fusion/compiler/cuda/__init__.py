@@ -1,0 +1,1 @@
+"""Code for GPUs, made and audited on any machine."""
