@@ -8,16 +8,17 @@ import importlib.metadata
 from pathlib import Path
 from typing import Any
 
-from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.fusion.compiler.fingerprint import fingerprint
 from mathfuse.fusion.compiler.signature import Signature
 
-COMPILERS = ("llvmlite", "numba")
-CUDA_COMPILERS = ("cuda-core", "cuda-bindings")
+FRONT_END = ("llvmlite", "numba")
 
 
-def artifact_key(pipeline: str, signature: Signature, **more: Any) -> str:
-    """A readable text: pipeline, callback fingerprint, types, options, and versions of compiler and library."""
+def artifact_key(pipeline: str, signature: Signature, target: str, **more: Any) -> str:
+    """A readable text: pipeline, callback fingerprint, types, options, and versions of compilers and library.
+
+    ``target`` tells the machine apart, or the compilers that serve it.
+    """
     parts = {
         "pipeline": pipeline,
         "callback": fingerprint(signature.callback) if signature.callback else "none",
@@ -27,22 +28,23 @@ def artifact_key(pipeline: str, signature: Signature, **more: Any) -> str:
         "operands": signature.operands,
         "source": signature.source,
         **more,
-        "toolchain": versions(cuda=pipeline.startswith("cuda")),
+        "target": target,
+        "front end": versions(*FRONT_END),
         "library": library_digest(),
     }
     return "; ".join(f"{name}={value}" for name, value in parts.items())
 
 
 @functools.cache
-def versions(cuda: bool) -> str:
-    """Versions of whatever turns callbacks into code, for a GPU or for this CPU."""
+def versions(*packages: str) -> str:
+    """Packages and their versions; one that is missing has no part in it."""
     found = []
-    for name in COMPILERS + (CUDA_COMPILERS if cuda else ()):
+    for name in packages:
         try:
             found.append(f"{name} {importlib.metadata.version(name)}")
         except importlib.metadata.PackageNotFoundError:
             continue
-    return ", ".join(found + ([toolchain.identity()] if cuda else []))
+    return ", ".join(found)
 
 
 @functools.cache

@@ -84,7 +84,7 @@ def analyse(spec: ElementwiseSpec) -> Analysis:
         When the callback cannot run in a kernel, or returns complex where ``result_dtype`` is real.
     """
     signature = spec.signature()
-    key = artifact_key("cpu analysis", signature, result=str(spec.result_dtype))
+    key = artifact_key("cpu analysis", signature, "any", result=str(spec.result_dtype))
 
     def make() -> Artifact:
         return Artifact(b"", _build(spec, signature)[1])
@@ -107,7 +107,7 @@ def elementwise(spec: ElementwiseSpec) -> CpuKernel:
         "unit": spec.unit_stride,
         "in_place": spec.in_place,
     }
-    key = artifact_key("cpu elementwise", signature, host=host(), **options)
+    key = artifact_key("cpu elementwise", signature, host(), **options)
     with _lock:
         code = _loaded.get(key)
     if code is None:

@@ -85,7 +85,7 @@ def _compile(function: Any, side: str, element_dtype: Any, user_info_dtype: Any,
     arch = architecture(compute_capability)
     named = Callback(side, (Link(plain, tuple(inspect.signature(plain).parameters), (), ()),))
     signature = Signature(named, element, 1, (0,))
-    key = artifact_key(f"cuda raw {side}", signature, info=info, arch=arch)
+    key = artifact_key(f"cuda raw {side}", signature, toolchain.identity(), info=info, arch=arch)
     return default_store().get_or_make(key, lambda: _make(plain, side, signature, info, arch), plain.__name__).payload
 
 

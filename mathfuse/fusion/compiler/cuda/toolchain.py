@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from mathfuse.fusion.compiler.key import versions
 from mathfuse.runtime.errors import ToolchainError
 
 EXTRAS = 'pip install "mathfuse[cu13]" (or [cu12])'
@@ -199,11 +200,11 @@ def _number(arch: str) -> int:
 
 @functools.cache
 def identity() -> str:
-    """What the compiler libraries are, wherever they come from: names of the files, versions in them, and sizes.
+    """What the compiler libraries are, wherever they come from: packages, names of the files, and their sizes.
 
     A library that is missing has no part in it.
     """
-    found = []
+    found = [versions("cuda-core", "cuda-bindings")]
     with _needing("libNVVM"):
         from cuda import pathfinder
 

@@ -123,7 +123,7 @@ class Unit:
 
     def key(self) -> str:
         options = {name: str(getattr(self, name)) for name in ("dtype", "arch", "side", "order", "wide", "symbol")}
-        return artifact_key(f"cuda {self.pipeline}", self.signature, **options)
+        return artifact_key(f"cuda {self.pipeline}", self.signature, toolchain.identity(), **options)
 
 
 class Compiled:
