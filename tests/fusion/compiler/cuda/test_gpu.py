@@ -42,6 +42,12 @@ COMPLEX_FUNCTIONS = [
     np.square,
     np.reciprocal,
     np.sign,
+    np.arcsin,
+    np.arccos,
+    np.arctan,
+    np.arcsinh,
+    np.arccosh,
+    np.arctanh,
 ]
 APPROXIMATE = {np.log, np.log2, np.log10}  # lg2.approx: absolute error 2^-22 near 1 (PTX ISA)
 BOUND = {np.float32: 2e-6, np.float64: 1e-14, np.complex64: 4e-6, np.complex128: 1e-13}
@@ -175,6 +181,36 @@ def test_integer_division_beyond_32_bits():
     i = np.arange(300, dtype=object)
     expected = (i * 3_000_000_017 - 7) // 5_000_000_029 + (i * 7_000_000_001 + 3) % 5_000_000_029
     np.testing.assert_array_equal(device.elementwise(mf.epilog(far), x), expected.astype(np.float64))
+
+
+def test_conversions_to_integers_saturate():
+    x = np.array([0.5, -0.5, 2.5, -3.7, 1e30, -1e30, math.inf, -math.inf, math.nan], np.float32)
+    largest, smallest = 2**63 - 1, -(2**63)
+    for function, small in ((int, [0, 0, 2, -3]), (round, [0, 0, 2, -4]), (math.floor, [0, -1, 2, -4])):
+        expected = [*small, largest, smallest, largest, smallest, 0]
+        result = device.elementwise(unary(function), x)
+        assert result.dtype == np.int64
+        assert result.tolist() == expected
+
+
+def test_a_computed_index_outside_reads_nan_and_writes_nothing():
+    x, table = np.zeros(8, np.float32), np.arange(8, dtype=np.float32)
+    read = device.elementwise(mf.epilog(lambda value, index, table: table[index[0] + 2]), x, table=table)
+    np.testing.assert_array_equal(read, [2, 3, 4, 5, 6, 7, np.nan, np.nan])
+    count = np.arange(5)
+    read = device.elementwise(mf.epilog(lambda value, index, count: count[3 * index[0] - 4]), x, count=count)
+    np.testing.assert_array_equal(read, [1, 4, 2, 0, 0, 0, 0, 0])
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int32, np.int64, np.float16, np.bool_])
+def test_narrow_elements(dtype):
+    x = (np.arange(100) % 7).astype(dtype)
+    result = device.elementwise(mf.epilog(lambda value: value / 3 + 1), x)
+    assert result.dtype == (np.float64 if dtype in (np.int32, np.int64) else np.float32)
+    np.testing.assert_allclose(result, x.astype(float) / 3 + 1, rtol=1e-6)
+    back = device.elementwise(mf.epilog(lambda value: np.uint8(2 * value + 1)), x)
+    assert back.dtype == np.uint8
+    np.testing.assert_array_equal(back, 2 * x.astype(int) + 1)
 
 
 READY_MADE = {
