@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
-BUSY = 0.15  # of the machine; the kernel counts in hundredths of a second
+BUSY = 0.1  # of the machine; the kernel counts in hundredths of a second
 
 
 @dataclass
