@@ -39,7 +39,7 @@ class Stage:
         source = source.part(self.plan.extents)
 
         def take(box: Box) -> None:
-            block = source.read(box).copy() if self.staged else source.read(box)
+            block = source.read(box).copy(order="K") if self.staged else source.read(box)
             start = tuple(span.start or 0 for span in box)
             place = target.array[box] if isinstance(target, Whole) else None
             for step in self.steps:
@@ -142,7 +142,7 @@ class CpuStrategy:
         shape = source.read(parts[0]).shape if parts else plan.extents
         if parts and view and not unit_stride:
             first = plan.transforms[0]
-            backend = self._backend(first, shape, axis, p.spectrum_dtype)
+            backend = self._backend(first, shape, axis, p.spectrum_dtype, inside=True)
             if backend.in_place(first, shape[axis], p.spectrum_dtype, unit_stride):
                 parts = self._boxes(plan, source, target, WIDER_IN_PLACE)
                 shape = source.read(parts[0]).shape
@@ -153,7 +153,7 @@ class CpuStrategy:
         ours = staged or plan.source == "work"  # whether the block's memory may be written
         for step in plan.steps:
             if isinstance(step, Fft):
-                backend = self._backend(step, shape, axis, dtype)
+                backend = self._backend(step, shape, axis, dtype, view and step.reads == step.writes)
                 chosen.append(backend)
                 steps.append(_transform(backend, step, axis, ours))
                 view = view and backend.in_place(step, shape[axis], dtype, unit_stride)
@@ -174,11 +174,11 @@ class CpuStrategy:
         cut = next((s.cut for s in (source, target) if s.cut and s.cut[0] != axis), None)
         return boxes(plan.extents, axis, memory_order(target.strides), height, cut)
 
-    def _backend(self, step: Fft, shape: Shape, axis: int, dtype: np.dtype) -> backends.Backend:
+    def _backend(self, step: Fft, shape: Shape, axis: int, dtype: np.dtype, inside: bool) -> backends.Backend:
         if name := self.pipeline.tuning.backend:
             backends.load(name)
             return backends.Backend(name, "as asked for")
-        return backends.fastest(step, shape, axis, dtype)
+        return backends.fastest(step, shape, axis, dtype, inside)
 
     def _apply(self, role: Role, work: Storage, out: np.ndarray, view: bool) -> StepFunction:
         """The kernel of a callback. Loops run in the order of the memory that is not in the cache yet or any more."""
@@ -199,7 +199,7 @@ class CpuStrategy:
 
         def step(block: np.ndarray, start: Shape, place: np.ndarray | None) -> np.ndarray:
             if unit[0] and block.strides[inner] != block.itemsize and block.shape[inner] > 1:
-                block = np.ascontiguousarray(block)  # a library may return another layout than it was given
+                block = contiguous_along(block, inner)  # a library may return another layout than it was given
             if in_place:
                 place = block
             elif place is None:
@@ -212,6 +212,11 @@ class CpuStrategy:
 
 def _transform(backend: backends.Backend, fft: Fft, axis: int, overwrite: bool) -> StepFunction:
     return lambda block, start, place: backend(fft, block, axis, overwrite)
+
+
+def contiguous_along(block: np.ndarray, axis: int) -> np.ndarray:
+    """A copy whose elements along `axis` lie side by side."""
+    return np.ascontiguousarray(block.swapaxes(axis, -1)).swapaxes(axis, -1)
 
 
 def memory_order(strides: tuple[int, ...]) -> Shape:

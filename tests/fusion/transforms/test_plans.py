@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import tracemalloc
 
@@ -235,3 +236,31 @@ def test_an_assigned_operand_must_not_be_read_elsewhere():
 def test_a_plain_function_is_no_transfer():
     with pytest.raises(mf.CallbackError, match=r"transfer=<lambda> is no callback: decorate .* with @mf\.epilog"):
         mf.fft.spectral_filter(np.ones(4), lambda value: value)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [
+        *itertools.product([(256, 64), (128, 128)], [np.uint8, np.float32, np.complex64, np.float64]),
+        ((8, 8, 8, 2), np.float64),
+        ((64, 4, 128), np.complex64),
+    ],
+)
+def test_prologs_on_every_memory_layout(shape, dtype):
+    """Axes in any order of strides, powers of two among them: boxes are staged where lines conflict in the cache."""
+    rng = np.random.default_rng(1)
+    same, shift = mf.prolog(lambda value: value), mf.prolog(lambda value, index: value + index[0] - 2 * index[-1])
+    data = (100 * rng.random(shape) + 1j * rng.random(shape)).real.astype(dtype)
+    for order in itertools.permutations(range(len(shape))):
+        x = np.ascontiguousarray(data.transpose(order)).transpose(np.argsort(order))  # these strides, that content
+        i = np.indices(shape)
+        wide = x.astype(complex if x.dtype.kind == "c" else float)
+        for prolog, y in ((same, wide), (shift, wide + i[0] - 2 * i[-1])):
+            for axes in ((-1,), (0,), (0, -1), (-1, 0)):
+                expected = np.fft.fftn(y, axes=axes)
+                scale = np.abs(expected).max()
+                np.testing.assert_allclose(
+                    mf.fft.fftn(x, axes=axes, prolog=prolog) / scale, expected / scale, atol=1e-6
+                )
+                filtered = mf.fft.spectral_filter(x, mf.scale(factor=1.0), axes=axes, prolog=prolog)
+                np.testing.assert_allclose(filtered, y, atol=1e-3)

@@ -377,8 +377,13 @@ class Arithmetic:
             return self.inline(complexes.complex_power, *self.common(a, b)[1])
         if "f" in kinds:
             return self.emitter.math("pow", *self.reals(a, b))
-        scalar, values = self.common(a, b)
-        return self.emitter.convert(self.inline(library.integer_power, *values), scalar)
+        if kinds[1] == "i":
+            raise Reject(
+                "an integer to a power known at run time only may be a fraction; write float(a) ** b, "
+                "or a ** numpy.uint64(b) for an integer"
+            )
+        exponent = self.emitter.convert(self.value(b), Scalar("u", 64))
+        return self.inline(library.integer_power, self.value(a), exponent)
 
     def _integer_power(self, a: Any, n: int) -> Any:
         """Binary exponentiation; a complex square takes two products instead of four."""

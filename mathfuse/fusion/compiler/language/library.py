@@ -191,13 +191,13 @@ def remainder_unsigned(a, b):
 
 
 def integer_power(a, n):
-    """Python's ``**`` of integers by squaring; where the exponent is negative, the reciprocal rounded toward zero."""
-    power, base, rest = a * 0 + 1, a, abs(n)
+    """An integer to an unsigned power, by squaring."""
+    power, base, rest = a * 0 + 1, a, n
     while rest > 0:
         power = np.where((rest & 1) != 0, power * base, power)
         base = base * base
         rest = rest >> 1
-    return np.where((n < 0) & (a != 1) & (a != -1), 0, power)
+    return power
 
 
 def divide_single(n, d):

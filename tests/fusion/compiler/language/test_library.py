@@ -132,8 +132,7 @@ def test_signed_division():
 def test_powers_of_integers():
     for base in (0, 1, -1, 2, -3, 10):
         for exponent in range(12):
-            assert int(library.integer_power(np.int64(base), np.int64(exponent))) == base**exponent
-    assert [int(library.integer_power(np.int64(a), np.int64(-3))) for a in (0, 1, -1, 2)] == [0, 1, -1, 0]
+            assert int(library.integer_power(np.int64(base), np.uint64(exponent))) == base**exponent
     assert int(library.absolute_integer(np.int64(-5))) == 5
 
 
