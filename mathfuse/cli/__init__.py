@@ -25,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         logging.getLogger("mathfuse").setLevel(logging.INFO if args.verbose == 1 else logging.DEBUG)
     try:
         return int(args.run(args))
+    except MemoryError as error:
+        print("mathfuse: not enough memory:", error, file=sys.stderr)
+        return 2
     except (MathFuseError, OSError) as error:
         print("mathfuse:", one_line(error), file=sys.stderr)
         return 2

@@ -39,7 +39,8 @@ def epilog(
     fastmath : bool, default True
         Allow contraction, flush to zero, and approximate division, square root, exp, log and tanh.
     precision : {None, "float64"}
-        None computes in the precision of ``value``; "float64" computes in float64 and complex128.
+        None computes in the precision of ``value``; "float64" computes in float64 and complex128 and rounds the result
+        back to that precision.
 
     Returns
     -------
@@ -50,6 +51,14 @@ def epilog(
     ------
     CallbackError
         If the function or its signature cannot be a callback.
+
+    Notes
+    -----
+    The result has the dtype that the function returns. Numbers (constants, ``index``, bound scalars) take the precision
+    of ``value``: that of a float or complex value, float32 for integers of up to 16 bits and bool, float64 for wider
+    ones; a float64 array makes float64 of what it meets. Integers are computed in 64 bits and wrap; division by the
+    integer zero gives 0. An index outside an operand is an error when planning if it is ``index[a]`` or a constant, and
+    reads NaN (0 for integers) if it is computed. Globals and closures count as they are at ``plan``.
 
     Examples
     --------
@@ -76,7 +85,10 @@ def prolog(
     """Turn a function into a prolog: it is applied to each element as a pipeline reads it.
 
     As `epilog`, with one reserved parameter more: ``source``, the whole input array, for neighbours of the element. An
-    epilog can be used as a prolog, and a prolog that does not read ``source`` as an epilog.
+    epilog can be used as a prolog, and a prolog that does not read ``source`` as an epilog. What a prolog returns is
+    transformed; integers and booleans among it become floats of the precision of ``value``.
+
+    ``source.shape`` is what there is to read; ``shape`` may be more: the input of a C2R transform is half a spectrum.
 
     Parameters
     ----------

@@ -42,10 +42,14 @@ def radial_frequency(index: tuple[int, ...], shape: tuple[int, ...], axes: tuple
 
 
 def wrapped_index(i: int, n: int) -> int:
-    """Index `i` wrapped into 0 … n − 1, for the neighbours of a periodic array: ``source[wrapped_index(i - 1, n)]``."""
+    """Index `i` wrapped into 0 … n − 1, for neighbours in a periodic array of extent n = ``source.shape[0]``:
+    ``source[wrapped_index(i - 1, n)]``.
+    """
     return i % n
 
 
 def clamped_index(i: int, n: int) -> int:
-    """Index `i` clamped to 0 … n − 1, for neighbours where the edge repeats: ``source[clamped_index(i - 1, n)]``."""
+    """Index `i` clamped to 0 … n − 1, for neighbours where the edge repeats: ``source[clamped_index(i - 1, n)]``, with
+    n = ``source.shape[0]``.
+    """
     return min(max(i, 0), n - 1)

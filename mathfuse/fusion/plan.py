@@ -120,6 +120,8 @@ class Plan(Generic[Operands, Choices]):
         PlanError, CallbackError, UnsupportedError
             What is wrong with operands, callbacks or choices is found here, not in `execute`.
         """
+        if options is not None and not isinstance(options, Mapping):
+            raise PlanError(f"options must be a mapping from names to choices, not {options!r}")
         given = {**(options or {}), **choices}
         known = [field.name for field in fields(self.choices)]
         if unknown := [name for name in given if name not in known]:
@@ -194,6 +196,9 @@ class Plan(Generic[Operands, Choices]):
             self._alive()
             raise PlanError(f"{type(self).__name__}.{wanted} needs a plan: call plan(…) first")
         return prepared
+
+    def __reduce__(self) -> Any:
+        raise PlanError(f"a {type(self).__name__} holds compiled code and live operands: pickle or copy its callbacks")
 
     def __enter__(self: Self) -> Self:
         self._alive()

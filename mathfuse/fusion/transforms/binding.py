@@ -37,6 +37,8 @@ def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None = None) -> 
     CallbackError
         If it is no callback, or an operand is unknown or left unbound.
     """
+    if inputs is not None and not (isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs)):
+        raise PlanError(f"{kind}_inputs must be a mapping from names to operands, not {inputs!r}")
     if callback is None:
         if inputs:
             raise CallbackError(f"{kind}_inputs binds {', '.join(inputs)}, but there is no {kind}")

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from mathfuse.epilogs import Callback
 from mathfuse.fusion.transforms.backends import BACKENDS
 from mathfuse.fusion.transforms.pipeline import Tuning
@@ -48,10 +50,12 @@ class Choices:
             raise UnsupportedError('execution="cuda" is not in this version: use execution="cpu", or leave it out')
         if self.execution not in (None, "cpu"):
             raise PlanError(f'execution={self.execution!r}: it is None, "cpu" or "cuda"')
-        if self.backend is not None and self.backend not in BACKENDS:
+        if self.backend is not None and (not isinstance(self.backend, str) or self.backend not in BACKENDS):
             raise PlanError(f"backend={self.backend!r}: it is None or one of {', '.join(BACKENDS)}")
         for name, number in (("workers", self.workers), ("block_bytes", self.block_bytes)):
-            if number is not None and not (isinstance(number, int) and number >= 1):
+            if number is not None and not (
+                isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
+            ):
                 raise PlanError(f"{name}={number!r}: it must be a whole number, 1 or more")
 
     def tuning(self) -> Tuning:

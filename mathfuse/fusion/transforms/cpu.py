@@ -153,7 +153,7 @@ class CpuStrategy:
         ours = staged or plan.source == "work"  # whether the block's memory may be written
         for step in plan.steps:
             if isinstance(step, Fft):
-                backend = self._backend(step, shape, axis, dtype, view and step.reads == step.writes)
+                backend = self._backend(step, shape, axis, dtype, view and shape[axis] == step.writes)
                 chosen.append(backend)
                 steps.append(_transform(backend, step, axis, ours))
                 view = view and backend.in_place(step, shape[axis], dtype, unit_stride)

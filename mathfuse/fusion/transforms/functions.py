@@ -20,7 +20,10 @@ def transform(kind: str) -> Callable[..., Any]:
     signature = _signature({"x": Parameter.empty, length: None, axes: default, "norm": None})
 
     def function(*positional: Any, **named: Any) -> Any:
-        given = signature.bind(*positional, **named).arguments
+        try:
+            given = signature.bind(*positional, **named).arguments
+        except TypeError as error:
+            raise TypeError(f"{kind}: {error}; it takes {', '.join(signature.parameters)}") from None
         specified = FFT(
             given.pop("x"), given.pop(axes, default), given.pop(length, None), kind, given.pop("norm", None)
         )

@@ -84,6 +84,9 @@ def replaced(values: Shape, new: dict[int, int]) -> Shape:
     return tuple(new.get(i, value) for i, value in enumerate(values))
 
 
+LONGEST = 2**40  # no memory holds a longer line
+
+
 def resolve(kind: str, shape: Shape, lengths: Ints = None, axes: Ints = None, norm: str | None = None) -> Problem:
     """The problem that SciPy's function of the name `kind` solves for `s=lengths` (or `n=`) and `axes=` (or `axis=`).
 
@@ -92,9 +95,9 @@ def resolve(kind: str, shape: Shape, lengths: Ints = None, axes: Ints = None, no
     PlanError
         If the axes, lengths or norm do not fit the shape.
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise PlanError(f"kind={kind!r} is none of the transforms {', '.join(KINDS)}")
-    if norm not in NORMS:
+    if not (norm is None or isinstance(norm, str)) or norm not in NORMS:
         raise PlanError(f'norm={norm!r}: it is "backward" (the default), "ortho" or "forward"')
     chosen = KINDS[kind]
     extents = _integers(lengths, "s")
@@ -105,9 +108,10 @@ def resolve(kind: str, shape: Shape, lengths: Ints = None, axes: Ints = None, no
             extents = (*extents[:-1], 2 * (extents[-1] - 1))
     if len(extents) != len(where):
         raise PlanError(f"{kind}: {len(extents)} lengths s={extents} for {len(where)} axes {where}")
-    if bad := [(a, n) for a, n in zip(where, extents) if n < 1]:
+    if bad := [(a, n) for a, n in zip(where, extents) if not 1 <= n < LONGEST]:
         raise PlanError(
             f"{kind} of shape {shape}: axis {bad[0][0]} has transform length {bad[0][1]}, it must be 1 or more"
+            + (f" and less than {LONGEST}" if bad[0][1] > 0 else "")
         )
     if empty := [a for a in where if shape[a] < 1]:
         raise PlanError(f"{kind} of shape {shape}: axis {empty[0]} has no elements to transform")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.fft
@@ -87,6 +90,15 @@ def test_every_back_end_is_scipys(name, op, layout, shape):
                             found, expected, atol=1e-5 if expected.dtype.itemsize < 16 else 1e-12
                         )
                         assert overwrite or np.array_equal(block, kept)
+
+
+@pytest.mark.parametrize("inside", [False, True])
+def test_timing_checks_the_result(monkeypatch, inside):
+    arguments = Fft("fft", 16), (16, 8), 0, np.dtype(np.complex64), inside
+    assert 0 < backends._time(Backend("pocketfft", ""), *arguments) < math.inf
+    wrong = SimpleNamespace(fft=lambda x, *_: 2 * x)
+    monkeypatch.setattr(backends, "load", lambda name: wrong if name == "mkl" else scipy.fft)
+    assert backends._time(Backend("mkl", ""), *arguments) == math.inf
 
 
 @pytest.mark.parametrize("name", installed())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+import pickle
 import threading
 import tracemalloc
 
@@ -264,3 +266,31 @@ def test_prologs_on_every_memory_layout(shape, dtype):
                 )
                 filtered = mf.fft.spectral_filter(x, mf.scale(factor=1.0), axes=axes, prolog=prolog)
                 np.testing.assert_allclose(filtered, y, atol=1e-3)
+
+
+def test_slips_have_messages_of_ours():
+    x = np.ones((4, 4))
+    for run, error, message in (
+        (
+            lambda: mf.fft.fft2(x, epilogue=mf.relu),
+            TypeError,
+            "fft2: got an unexpected keyword argument 'epilogue'; it",
+        ),
+        (
+            lambda: mf.fft.fft2(x, epilog=mf.gaussian, epilog_inputs=2.0),
+            mf.PlanError,
+            "epilog_inputs must be a mapping",
+        ),
+        (lambda: mf.fft.fft2(x, epilog=mf.gaussian, epilog_inputs={1: 2.0}), mf.PlanError, "epilog_inputs must be"),
+        (lambda: mf.fft.FFT(x).plan(options="abc"), mf.PlanError, "options must be a mapping"),
+        (lambda: mf.fft.FFT(x, kind=["fft"]), mf.PlanError, "none of the transforms"),
+        (lambda: mf.fft.FFT(x, norm=np.array(["ortho", "x"])), mf.PlanError, "ortho"),
+        (lambda: mf.fft.FFT(x).plan(backend=["fftw"]), mf.PlanError, "backend="),
+        (lambda: mf.fft.FFT(x).plan(workers=True), mf.PlanError, "workers=True"),
+        (lambda: mf.fft.fft(x, n=2**70), mf.PlanError, "less than"),
+        (lambda: pickle.dumps(mf.fft.FFT(x).plan()), mf.PlanError, "pickle or copy its callbacks"),
+        (lambda: copy.deepcopy(mf.fft.FFT(x).plan()), mf.PlanError, "pickle or copy its callbacks"),
+    ):
+        with pytest.raises(error, match=message):
+            run()
+    assert mf.fft.FFT(x).plan(workers=np.int64(2)).execute().shape == x.shape

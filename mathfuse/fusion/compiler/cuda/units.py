@@ -360,8 +360,11 @@ def _operand_types(callback: Callback, operands: Mapping[str, Any]) -> dict[str,
     }
     bound = callback(**{name: given for name, given in operands.items() if name not in types}).bound
     if missing := [name for name in callback.operands if name not in types and name not in bound]:
-        example = f'operands={{{missing[0]!r}: "float32[1]"}}'
-        raise PlanError(f"{callback!r}: operand {missing[0]!r} is not bound; give its value or its type, {example}")
+        name = missing[0]
+        raise PlanError(
+            f"{callback!r}: operand {name!r} is not bound; give its value, or its type ('float' for a scalar, "
+            f"'float32[1]' for an array): operands={{{name!r}: …}}, on the command line --operand {name}=…"
+        )
     return {**bound, **types}
 
 
