@@ -404,8 +404,9 @@ def test_torch_tensors_come_back_as_tensors():
 
 def test_jax_arrays_come_back_as_jax_arrays():
     jax = pytest.importorskip("jax")
-    x = jax.numpy.arange(54.0).reshape(6, 9)
-    found = mf.fft.rfft2(x, epilog=weighted(w=jax.numpy.ones((6, 5))))
+    with jax.default_device(jax.devices("cpu")[0]):
+        x, w = jax.numpy.arange(54.0).reshape(6, 9), jax.numpy.ones((6, 5))
+    found = mf.fft.rfft2(x, epilog=weighted(w=w))
     assert isinstance(found, jax.Array)
     np.testing.assert_allclose(found, np.fft.rfft2(np.asarray(x)), atol=1e-2)
 

@@ -46,14 +46,20 @@ class Backend:
 
     def call(self, call: Call, x: np.ndarray, workers: int) -> np.ndarray:
         """A transform along several axes, by as many threads of the library's own."""
+        x = whole_strides(x)
         return getattr(load(self.name), call.name)(x, call.lengths, call.axes, call.norm, False, workers)
 
     def _run(self, step: Fft, x: np.ndarray, axis: int, overwrite: bool, workers: int) -> np.ndarray:
         if self.name == "mkl":
             x = x.astype(compute_dtype(x.dtype), copy=False)  # it refuses float16
-            if any(stride % x.itemsize or stride == 0 for stride in x.strides):  # it rounds strides, and refuses 0
-                x = x.copy()
+            x = x.copy() if 0 in x.strides else x  # and strides of 0
+        x = whole_strides(x)
         return getattr(load(self.name), step.op)(x, step.length, axis, step.norm, overwrite, workers)
+
+
+def whole_strides(x: np.ndarray) -> np.ndarray:
+    """`x`, copied where its strides are no multiples of an element: MKL rounds them, SciPy 1.18 refuses them."""
+    return x.copy() if any(stride % x.itemsize for stride in x.strides) else x
 
 
 @functools.cache

@@ -114,7 +114,7 @@ def test_explanations_say_what_runs(image, weight):
     text = str(mf.fft.FFT(image, kind="rfft2").plan(epilog=weighted(w=weight), workers=3).explain())
     for part in ("rfft2 of [30, 42]", "complex64[30, 22]", "strategy cpu", "fft(30) → epilog → out", "threads: 3"):
         assert part in text
-    filtered = mf.fft.SpectralFilter(image, weight).plan()
+    filtered = mf.fft.SpectralFilter(image, weight).plan(workers=2)
     assert "transfer → ifft(30)" in filtered.explain().passes[1]
     assert filtered.explain().workspace_bytes < image.nbytes + 2**23
     assert repr(filtered) == "<SpectralFilter filter of [30, 42] along [0, 1]: strategy cpu>"
@@ -294,3 +294,19 @@ def test_slips_have_messages_of_ours():
         with pytest.raises(error, match=message):
             run()
     assert mf.fft.FFT(x).plan(workers=np.int64(2)).execute().shape == x.shape
+
+
+@pytest.mark.parametrize("kind", ["fft2", "rfft2", "irfft2"])
+def test_fields_of_records(kind):
+    """Elements that are no multiple of their size apart, as input and as output."""
+    records = np.zeros((6, 8), [("tag", np.uint8), ("pad", np.uint8, 3), ("z", np.complex64), ("r", np.float32)])
+    rng = np.random.default_rng(0)
+    records["z"] = rng.standard_normal((6, 8)) + 1j * rng.standard_normal((6, 8))
+    x = records["z"].real if kind == "rfft2" else records["z"]
+    expected = getattr(np.fft, kind)(x)
+    scale = mf.scale(factor=2.0)
+    np.testing.assert_allclose(getattr(mf.fft, kind)(x), expected, atol=1e-4)
+    np.testing.assert_allclose(getattr(mf.fft, kind)(x, epilog=scale), 2 * expected, atol=1e-4)
+    out = np.zeros(expected.shape, records.dtype)["r" if kind == "irfft2" else "z"]
+    getattr(mf.fft, kind)(x, epilog=scale, out=out)
+    np.testing.assert_allclose(out, 2 * expected, atol=1e-4)
