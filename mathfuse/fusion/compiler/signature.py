@@ -32,9 +32,8 @@ class OperandType:
 
 
 def numpy_view(value: Any) -> np.ndarray:
-    """An operand array of any framework as NumPy sees it."""
-    array = value.array if isinstance(value, Constant) else value
-    return array if isinstance(array, np.ndarray) else as_host(array, "an operand").view
+    """An operand array of any framework as generated code can read it: native, aligned; a copy where it is not so."""
+    return as_host(value.array if isinstance(value, Constant) else value, "an operand").view
 
 
 def operand_type(value: Any) -> OperandType:

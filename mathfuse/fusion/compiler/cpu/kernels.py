@@ -17,7 +17,7 @@ from mathfuse.fusion.compiler.cpu.spec import ElementwiseSpec, loop_layout
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.compiler.key import artifact_key
 from mathfuse.fusion.compiler.parameters import Writer
-from mathfuse.fusion.compiler.signature import Signature
+from mathfuse.fusion.compiler.signature import Signature, numpy_view
 from mathfuse.runtime.cache import Artifact, default_store
 
 _lock = threading.Lock()
@@ -53,7 +53,7 @@ class CpuKernel(Analysis):
         if self.signature.source and whole_source is not None:
             writer.operand("source", whole_source)
         captured = captured_arrays(self.spec.callback) if self.spec.callback else {}
-        values = {**operands, **captured}
+        values = {**operands, **{name: numpy_view(array) for name, array in captured.items()}}
         for name, _ in self.signature.operands:
             writer.operand(name, values[name])
         template, function, slots = writer.block, self.function, self.layout.slots

@@ -96,3 +96,12 @@ def test_subnormal_numbers_are_flushed_inside_and_nowhere_else():
     exact = mf.epilog(lambda value: value * 0.5, fastmath=False)
     np.testing.assert_array_equal(apply(exact, tiny), tiny * np.float32(0.5))
     assert (tiny * np.float32(0.5) != 0).all()  # NumPy's own arithmetic on this thread
+
+
+def test_captured_arrays_in_foreign_byte_order_or_out_of_line():
+    """They are copied once, and the copy lives as long as the bound kernel."""
+    packed = np.zeros(4, [("tag", np.uint8), ("v", np.float64)])["v"]
+    packed[:] = [1, 2, 3, 4]
+    for table in (np.array([1, 2, 3, 4], ">f4"), np.array([1, 2, 3, 4], ">i2"), packed):
+        callback = mf.epilog(lambda value, index: value + table[index[0]])  # noqa: B023
+        np.testing.assert_array_equal(apply(callback, np.zeros(4)), [1, 2, 3, 4])
