@@ -19,7 +19,7 @@ LEVELS = [
     {"mathfuse.fusion.compiler.language"},
     {"mathfuse.fusion.compiler.fingerprint"},
     {"mathfuse.fusion.compiler.signature"},
-    {"mathfuse.fusion.compiler.key", "mathfuse.fusion.compiler.parameters"},
+    {"mathfuse.fusion.compiler.key", "mathfuse.fusion.compiler.parameters", "mathfuse.fusion.compiler.analysis"},
     {"mathfuse.fusion.compiler.reader"},
     {"mathfuse.fusion.compiler.lowering"},
     {"mathfuse.fusion.compiler.cpu", "mathfuse.fusion.compiler.cuda"},

@@ -8,7 +8,7 @@ from typing import Any
 def __getattr__(name: str) -> Any:
     """``compile`` on first use: a process whose code comes from the cache never imports a compiler."""
     if name in ("compile", "Compiled"):
-        from mathfuse.fusion.compiler.cuda import units as cuda
+        from mathfuse.fusion.compiler.cuda import interface
 
-        return getattr(cuda, name)
+        return getattr(interface, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -54,6 +54,10 @@ class Writer:
         first = self.layout.slots[name]
         self.block[first : first + len(numbers)] = numbers
 
+    def real(self, name: str, number: float, bits: int) -> None:
+        """A float of 32 or 64 bits."""
+        self.integers(name, slot_of(number, bits))
+
     def operand(self, name: str, value: Any, pointer: int | None = None) -> None:
         """An operand's scalar value, or its address, extents and strides in bytes."""
         kind = operand_type(value)
@@ -67,9 +71,11 @@ class Writer:
         else:
             number = complex(value)
             parts = (number.real, number.imag) if kind.dtype == "complex" else (number.real,)
-            self.integers(name, *(self._bits(part) for part in parts))
+            self.integers(name, *(slot_of(part, self.weak_bits) for part in parts))
 
-    def _bits(self, number: float) -> int:
-        if self.weak_bits == 64:
-            return struct.unpack("<q", struct.pack("<d", number))[0]
-        return struct.unpack("<q", struct.pack("<fi", np.float32(number), 0))[0]
+
+def slot_of(number: float, bits: int) -> int:
+    """A float of 32 or 64 bits as the integer that a slot holds."""
+    if bits == 64:
+        return struct.unpack("<q", struct.pack("<d", number))[0]
+    return struct.unpack("<q", struct.pack("<fi", np.float32(number), 0))[0]

@@ -15,16 +15,15 @@ from mathfuse.fusion.compiler.signature import OperandType
 
 
 class Reader:
-    """Reads the block inside generated code; each slot once, where it is first needed."""
+    """Reads the block inside generated code, in whatever address space its pointer is."""
 
     def __init__(self, emitter: Emitter, block: ir.Value, layout: Layout) -> None:
         self.emitter, self.block, self.layout = emitter, block, layout
 
     def _load(self, slot: int, element: ir.Type) -> ir.Value:
         builder = self.emitter.builder
-        address = builder.bitcast(builder.gep(self.block, [I64(8 * slot)]), element.as_pointer())
-        if self.emitter.target.is_cuda:
-            address = builder.addrspacecast(address, element.as_pointer(1))
+        address = builder.gep(self.block, [I64(8 * slot)])
+        address = builder.bitcast(address, element.as_pointer(self.block.type.addrspace))
         loaded = builder.load(address, align=4 if element == FLOAT[32] else 8)
         loaded.set_metadata("invariant.load", builder.module.add_metadata([]))
         return loaded
@@ -32,6 +31,10 @@ class Reader:
     def integers(self, name: str, count: int = 1) -> tuple[ir.Value, ...]:
         first = self.layout.slots[name]
         return tuple(self._load(first + k, I64) for k in range(count))
+
+    def real(self, name: str, bits: int) -> Value:
+        """A float that no callback has bound."""
+        return Value(Scalar("f", bits), (self._load(self.layout.slots[name], FLOAT[bits]),))
 
     def pointer(self, name: str) -> ir.Value:
         return self.emitter.builder.inttoptr(self.integers(name)[0], BYTES)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mathfuse.epilogs import Callback
+from mathfuse.fusion.compiler.analysis import Analysis
 from mathfuse.fusion.compiler.cpu.spec import ElementwiseSpec, loop_layout
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.compiler.key import artifact_key
@@ -21,20 +22,6 @@ from mathfuse.fusion.compiler.signature import Signature, numpy_view
 from mathfuse.runtime.cache import Artifact, default_store
 
 _lock = threading.Lock()
-
-
-class Analysis:
-    """What is known of a callback's use before any code is made.
-
-    ``result_dtype`` is what is stored, ``accesses`` how operands are read (see :class:`~.operands.Accesses`),
-    ``assigned`` the operands that are written to, ``weak_bits`` the width of bound scalars in the parameter block.
-    """
-
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self.result_dtype = np.dtype(metadata["result_dtype"])
-        self.weak_bits: int = metadata["weak_bits"]
-        self.accesses: dict[str, list] = metadata["accesses"]
-        self.assigned: tuple[str, ...] = tuple(metadata["assigned"])
 
 
 class CpuKernel(Analysis):

@@ -13,7 +13,7 @@ from mathfuse.epilogs import Callback
 from mathfuse.epilogs.callback import Link
 from mathfuse.epilogs.signature import plain_function
 from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.cuda.pipelines import CUFFT_NAMES, cufft_prototype
+from mathfuse.fusion.compiler.cuda.prototypes import CUFFT_NAMES, cufft_prototype
 from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import artifact_key
 from mathfuse.fusion.compiler.parameters import Layout
@@ -101,7 +101,7 @@ def _make(function: Any, side: str, signature: Signature, info: np.dtype, arch: 
 
 def _build(lowering: Any, function: Any, side: str, dtype: np.dtype, info_dtype: np.dtype) -> None:
     """The function in cuFFT's prototype; pointers become one-dimensional arrays of unknown extent."""
-    from mathfuse.fusion.compiler.cuda.pipelines import from_struct, llvm_element, to_struct
+    from mathfuse.fusion.compiler.cuda.callbacks import from_struct, llvm_element, to_struct
     from mathfuse.fusion.compiler.emit.emitter import BYTES, I64
     from mathfuse.fusion.compiler.emit.scalars import INT, of_dtype
     from mathfuse.fusion.compiler.language.arithmetic import Reject

@@ -21,6 +21,8 @@ from mathfuse.runtime.errors import ToolchainError
 
 EXTRAS = 'pip install "mathfuse[cu13]" (or [cu12])'
 OLDEST = {"cuda-core": (1, 2), "cuda-bindings": (12, 9), "cuda-pathfinder": (1, 4)}
+# libNVVM reads LLVM 7's dialect up to Hopper, a modern one for what came after; they differ in how `byval` is written.
+FIRST_MODERN, TYPED_BYVAL = 100, re.compile(r"\bbyval\([^()]*\)")
 ARCH = re.compile(r"sm_(?:(\d{2,3})|(9\d|1\d\d)a|(1\d\d)f)")
 
 
@@ -91,6 +93,8 @@ def nvvm(text: str, arch: str, *, lto: bool, fastmath: bool) -> bytes:
         from cuda.core import Program, ProgramOptions
 
         version = ", ".join(f"i32 {n}" for n in binding.ir_version())
+        if _number(arch) < FIRST_MODERN:
+            text = TYPED_BYVAL.sub("byval", text)
         text += f"\n!nvvmir.version = !{{!1000000}}\n!1000000 = !{{{version}}}\n"
         options = ProgramOptions(
             arch=compute_of(arch),

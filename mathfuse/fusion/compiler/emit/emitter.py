@@ -52,7 +52,8 @@ class Emitter:
         self.flags = ("contract", *(("arcp",) if target.is_cuda else ())) if fastmath else ()
 
     # --- values ------------------------------------------------------------------------------------------------------
-    def component_type(self, scalar: Scalar) -> ir.Type:
+    @staticmethod
+    def component_type(scalar: Scalar) -> ir.Type:
         return FLOAT[scalar.bits] if scalar.is_float else I1 if scalar.kind == "b" else ir.IntType(scalar.bits)
 
     def constant(self, number: Number, scalar: Scalar) -> Value:
@@ -234,18 +235,32 @@ class Emitter:
             if not self.target.is_cuda:  # two plain loads: LLVM's vectoriser knows interleaved accesses
                 return Value(
                     scalar,
-                    tuple(self._load(pointer, FLOAT[scalar.bits], dtype.itemsize // 2, invariant, k) for k in (0, 1)),
+                    tuple(self.read(pointer, FLOAT[scalar.bits], dtype.itemsize // 2, invariant, k) for k in (0, 1)),
                 )
-            both = self._load(pointer, pair, dtype.itemsize, invariant)
+            both = self.read(pointer, pair, dtype.itemsize, invariant)
             return Value(scalar, tuple(self.builder.extract_element(both, I32(k)) for k in (0, 1)))
-        stored = self._storage(dtype)
-        element = self._load(pointer, stored, dtype.itemsize, invariant)
+        return self.loaded(self.read(pointer, self.storage(dtype), dtype.itemsize, invariant), dtype)
+
+    def loaded(self, element: ir.Value, dtype: np.dtype) -> Value:
+        """A real element as it lies in memory in the type in which it is computed."""
+        scalar = of_dtype(dtype)
         if dtype.kind == "b":
             return Value(BOOL, (self.builder.icmp_unsigned("!=", element, I8(0)),))
         if dtype.kind == "f":
             return Value(scalar, (self.builder.fpext(element, FLOAT[32]) if dtype.itemsize == 2 else element,))
         widen = self.builder.sext if dtype.kind == "i" else self.builder.zext
         return Value(scalar, (widen(element, I64) if dtype.itemsize < 8 else element,))
+
+    def storable(self, value: Value, dtype: np.dtype) -> ir.Value:
+        """The inverse of :meth:`loaded`."""
+        element = value.parts[0]
+        if dtype.kind == "b":
+            return self.builder.zext(element, I8)
+        if dtype.kind == "f" and dtype.itemsize == 2:
+            return self.builder.fptrunc(element, FLOAT[16])
+        if dtype.kind in "iu" and dtype.itemsize < 8:
+            return self.builder.trunc(element, self.storage(dtype))
+        return element
 
     def store(self, pointer: ir.Value, dtype: np.dtype, value: Value) -> None:
         """Stores ``value``, already of the type of ``dtype``, at byte address ``pointer``."""
@@ -255,33 +270,28 @@ class Emitter:
                 pair: ir.Value = ir.Constant(ir.VectorType(parts[0].type, 2), ir.Undefined)
                 for k in (0, 1):
                     pair = self.builder.insert_element(pair, parts[k], I32(k))
-                self.builder.store(pair, self._cast(pointer, pair.type), align=dtype.itemsize)
+                self.builder.store(pair, self.cast(pointer, pair.type), align=dtype.itemsize)
             else:
                 for k in (0, 1):
                     self.builder.store(parts[k], self._component(pointer, parts[k].type, k), align=dtype.itemsize // 2)
             return
-        element, stored = value.parts[0], self._storage(dtype)
-        if dtype.kind == "b":
-            element = self.builder.zext(element, I8)
-        elif dtype.kind == "f" and dtype.itemsize == 2:
-            element = self.builder.fptrunc(element, stored)
-        elif dtype.kind in "iu" and dtype.itemsize < 8:
-            element = self.builder.trunc(element, stored)
-        self.builder.store(element, self._cast(pointer, stored), align=dtype.itemsize)
+        self.builder.store(self.storable(value, dtype), self.cast(pointer, self.storage(dtype)), align=dtype.itemsize)
 
-    def _storage(self, dtype: np.dtype) -> ir.Type:
+    def storage(self, dtype: np.dtype) -> ir.Type:
+        """How a real element lies in memory."""
         return FLOAT[dtype.itemsize * 8] if dtype.kind == "f" else ir.IntType(dtype.itemsize * 8)
 
-    def _cast(self, pointer: ir.Value, element: ir.Type) -> ir.Value:
+    def cast(self, pointer: ir.Value, element: ir.Type) -> ir.Value:
         """The address as one of an ``element``; on a GPU all arrays are in global memory."""
         address = self.builder.bitcast(pointer, element.as_pointer())
         return self.builder.addrspacecast(address, element.as_pointer(1)) if self.target.is_cuda else address
 
     def _component(self, pointer: ir.Value, element: ir.Type, k: int) -> ir.Value:
-        return self.builder.gep(self._cast(pointer, element), [I64(k)])
+        return self.builder.gep(self.cast(pointer, element), [I64(k)])
 
-    def _load(self, pointer: ir.Value, element: ir.Type, align: int, invariant: bool, k: int = 0) -> ir.Value:
-        address = self._component(pointer, element, k) if k else self._cast(pointer, element)
+    def read(self, pointer: ir.Value, element: ir.Type, align: int, invariant: bool, k: int = 0) -> ir.Value:
+        """What lies at a byte address, or ``k`` elements further, as an ``element``."""
+        address = self._component(pointer, element, k) if k else self.cast(pointer, element)
         loaded = self.builder.load(address, align=align)
         if invariant:
             loaded.set_metadata("invariant.load", self.builder.module.add_metadata([]))

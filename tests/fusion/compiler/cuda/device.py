@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mathfuse.fusion.compiler.cuda import units as cuda
-from mathfuse.fusion.compiler.cuda.division import Decoder
+from mathfuse.fusion.compiler.cuda import division
+from mathfuse.fusion.compiler.cuda import interface as cuda
 from mathfuse.fusion.compiler.cuda.raw import current_architecture
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.compiler.parameters import Writer
@@ -56,7 +56,7 @@ def elementwise(callback: Any, x: np.ndarray, **operands: Any) -> np.ndarray:
     writer = Writer(unit.layout, compiled.weak_bits)
     source, result = cupy.asarray(x), cupy.empty(x.shape, compiled.result_dtype)
     alive = block_on_device(writer, compiled, values, x.shape)
-    Decoder.fill(writer, [math.prod(x.shape[k + 1 :]) for k in range(x.ndim)], wide=False)
+    division.fill(writer, [math.prod(x.shape[k + 1 :]) for k in range(x.ndim)], wide=False)
     writer.integers("source_block", source.data.ptr)
     writer.integers("destination_block", result.data.ptr)
     writer.integers("source_strides", *source.strides)

@@ -15,8 +15,8 @@ import pytest
 import mathfuse as mf
 from mathfuse.fusion.compiler import key
 from mathfuse.fusion.compiler.cpu.kernels import host
+from mathfuse.fusion.compiler.cuda import interface as cuda
 from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.cuda import units as cuda
 
 ROOT = Path(__file__).parents[4]
 

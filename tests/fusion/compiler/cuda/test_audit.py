@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
-from mathfuse.fusion.compiler.cuda import units as cuda
+from mathfuse.fusion.compiler.cuda import interface as cuda
 from mathfuse.fusion.compiler.cuda.audit import Audit
 
 from .callbacks import CASES, FUNCTIONS, OPERATORS, READY_MADE, WIDE, Case

@@ -15,8 +15,8 @@ import pytest
 import mathfuse as mf
 from mathfuse import cli
 from mathfuse.cli.compile import load
+from mathfuse.fusion.compiler.cuda import interface as cuda
 from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.cuda import units as cuda
 from mathfuse.fusion.compiler.cuda.audit import Audit, audit
 from mathfuse.runtime.errors import CallbackError, PlanError, ToolchainError, UnsupportedError
 

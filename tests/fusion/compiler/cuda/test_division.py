@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from llvmlite import ir
 
 from mathfuse.fusion.compiler.cpu.native import address_of, object_code
-from mathfuse.fusion.compiler.cuda.division import Decoder, divide, reciprocal
+from mathfuse.fusion.compiler.cuda import division
+from mathfuse.fusion.compiler.cuda.decoding import Decoder
+from mathfuse.fusion.compiler.cuda.division import divide, reciprocal
 from mathfuse.fusion.compiler.emit.emitter import BYTES, I64, Emitter
 from mathfuse.fusion.compiler.emit.target import CPU
 from mathfuse.fusion.compiler.parameters import Layout, Writer
@@ -53,7 +55,7 @@ def decoder(order: tuple[int, ...], wide: bool) -> tuple[Layout, ctypes._CFuncPt
         builder = ir.IRBuilder(high.append_basic_block())
         product = builder.mul(*(builder.zext(argument, double) for argument in high.args))
         builder.ret(builder.trunc(builder.lshr(product, double(bits)), small))
-    layout = Decoder.reserve(Layout(), len(order))
+    layout = division.reserve(Layout(), len(order))
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [BYTES, I64, I64.as_pointer()]), "mathfuse_run")
     builder = ir.IRBuilder(function.append_basic_block())
     block, offset, index = function.args
@@ -84,7 +86,7 @@ def test_generated_code(shape, order, wide):
     strides = [math.prod(extents[k + 1 :]) for k in range(len(extents))]
     layout, decode = decoder(order, wide)
     writer = Writer(layout, weak_bits=32)
-    Decoder.fill(writer, strides, wide)
+    division.fill(writer, strides, wide)
     size, index = math.prod(shape), np.empty(len(shape), np.int64)
     rng = np.random.default_rng(7)
     for offset in {0, size // 2, max(size - 2, 0), size - 1, *map(int, rng.integers(0, size, 200))}:

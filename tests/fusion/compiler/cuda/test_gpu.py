@@ -10,9 +10,8 @@ import pytest
 
 import mathfuse as mf
 from mathfuse.epilogs.reference import evaluate
-from mathfuse.fusion.compiler.cuda import raw
-from mathfuse.fusion.compiler.cuda import units as cuda
-from mathfuse.fusion.compiler.cuda.division import Decoder
+from mathfuse.fusion.compiler.cuda import division, raw
+from mathfuse.fusion.compiler.cuda import interface as cuda
 from mathfuse.fusion.compiler.parameters import Writer
 
 from . import device
@@ -308,7 +307,7 @@ def test_callback_with_index_in_cufft(kind, precision, side):
     compiled = cuda.Compiled(unit)
     writer = Writer(unit.layout, compiled.weak_bits)
     alive = device.block_on_device(writer, compiled, operands, (BATCH, N))
-    Decoder.fill(writer, [shape[1], 1], wide=False)
+    division.fill(writer, [shape[1], 1], wide=False)
     result = device.transform(kind, x, N, compiled.ltoir, side, writer.block)
     assert alive
 

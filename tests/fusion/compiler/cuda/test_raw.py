@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
+from mathfuse.fusion.compiler.cuda import interface as cuda
 from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.cuda import units as cuda
 from mathfuse.fusion.compiler.cuda.audit import audit
 from mathfuse.runtime.errors import CallbackError, ToolchainError, UnsupportedError
 

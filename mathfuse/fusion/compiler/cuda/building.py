@@ -1,0 +1,21 @@
+"""Which builder makes the code of which pipeline."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mathfuse.fusion.compiler.cuda.callbacks import build_product_callback, build_transform_callback
+from mathfuse.fusion.compiler.cuda.elementwise import build_elementwise_kernel
+
+if TYPE_CHECKING:
+    from mathfuse.fusion.compiler.cuda.units import Unit
+    from mathfuse.fusion.compiler.lowering import Lowering
+
+
+def build(lowering: Lowering, unit: Unit) -> dict[str, Any]:
+    """Builds the function of ``unit``; gives the dtype stored, and of a kernel how many elements a block takes."""
+    if unit.pipeline == "elementwise":
+        stored, tile = build_elementwise_kernel(lowering, unit)
+        return {"result_dtype": str(stored), "tile": tile}
+    make = build_product_callback if unit.pipeline == "matmul" else build_transform_callback
+    return {"result_dtype": str(make(lowering, unit))}

@@ -1,0 +1,68 @@
+"""From a flat offset to a multi-index inside generated code: by run-time reciprocals, or by constants."""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from mathfuse.fusion.compiler.cuda.division import SLOTS
+from mathfuse.fusion.compiler.cuda.geometry import Geometry
+from mathfuse.fusion.compiler.emit.emitter import I64, Emitter, Value
+from mathfuse.fusion.compiler.reader import Reader
+
+
+class Decoder:
+    """Decodes offsets by divisors and reciprocals in the parameter block (see :mod:`~.division`).
+
+    Parameters
+    ----------
+    reader
+        Reads the block.
+    order
+        Axes from the largest storage stride to the smallest.
+    wide
+        Offsets of 2^32 and more occur.
+    dense
+        The smallest stride is 1.
+    """
+
+    def __init__(self, reader: Reader, order: tuple[int, ...], wide: bool, dense: bool = False) -> None:
+        self.reader, self.order, self.bits, self.dense = reader, order, 64 if wide else 32, dense
+
+    def index(self, offset: ir.Value) -> tuple[Value, ...]:
+        """The multi-index of an element offset (an i64)."""
+        emitter, builder = self.reader.emitter, self.reader.emitter.builder
+        integer = ir.IntType(self.bits)
+        rows = [self.reader.integers(name, len(self.order)) for name in SLOTS]
+        rest = resized(emitter, offset, self.bits)
+        index: dict[int, Value] = {}
+        for k, axis in enumerate(self.order):
+            if self.dense and axis == self.order[-1]:
+                index[axis] = emitter.integer(resized(emitter, rest, 64))
+                break
+            divisor, multiplier, shifts = (resized(emitter, row[k], self.bits) for row in rows)
+            high = emitter.call("__nv_umulhi" if self.bits == 32 else "__nv_umul64hi", integer, [multiplier, rest])
+            first, second = builder.and_(shifts, integer(255)), builder.lshr(shifts, integer(8))
+            quotient = builder.lshr(builder.add(high, builder.lshr(builder.sub(rest, high), first)), second)
+            rest = builder.sub(rest, builder.mul(quotient, divisor))
+            index[axis] = emitter.integer(resized(emitter, quotient, 64))
+        return tuple(index[axis] for axis in sorted(index))
+
+
+def constant_index(emitter: Emitter, geometry: Geometry, offset: ir.Value) -> tuple[Value, ...]:
+    """The multi-index of an element offset (an i64) in a constant geometry; LLVM divides by shifts or products."""
+    builder, integer = emitter.builder, ir.IntType(geometry.bits)
+    rest = resized(emitter, offset, geometry.bits)
+    index = [emitter.integer(I64(0)) for _ in geometry.extents]
+    for axis in geometry.order:
+        stride = integer(geometry.strides[axis])
+        quotient = builder.udiv(rest, stride)
+        rest = builder.sub(rest, builder.mul(quotient, stride))
+        index[axis] = emitter.integer(resized(emitter, quotient, 64))
+    return tuple(index)
+
+
+def resized(emitter: Emitter, x: ir.Value, bits: int) -> ir.Value:
+    """An unsigned integer in another width."""
+    if x.type.width == bits:
+        return x
+    return (emitter.builder.trunc if bits < x.type.width else emitter.builder.zext)(x, ir.IntType(bits))
