@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,16 @@ _NEAREST_DTYPE = {
     "V": "array.astype('float32')",
 }
 
-# DLPack's device types (dlpack.h, DLDeviceType): those that the CPU reads, and the names of others.
-_DLPACK_HOST = {1, 3, 11}
-_DLPACK_NAMES = {2: "a CUDA GPU", 8: "a Metal GPU", 10: "a ROCm GPU", 13: "CUDA managed memory", 14: "a oneAPI device"}
+CPU, CUDA = "cpu", "cuda"  # where arrays may be
+
+# DLPack's device types (dlpack.h, DLDeviceType): those that the CPU reads, those of CUDA, and the names of others.
+_DLPACK_PLACES = {
+    **dict.fromkeys((1, 3, 11), CPU),
+    **dict.fromkeys((2, 13), CUDA),
+    8: "a Metal GPU",
+    10: "a ROCm GPU",
+    14: "a oneAPI device",
+}
 _TO_HOST = {
     "cupy": "cupy.asnumpy(array)",
     "jax": "jax.device_put(array, jax.devices('cpu')[0])",
@@ -86,7 +93,7 @@ def as_host(array: Any, what: str = "the array") -> HostArray:
     if framework is None:
         raise _not_an_array(array, what)
     view, device = _READERS[framework](array, what)
-    dtype = _supported(view.dtype, what)
+    dtype = supported(view.dtype, what)
     if view.flags.aligned and view.dtype.isnative:
         copied = framework == "torch" and (array.is_conj() or array.is_neg())
     else:
@@ -108,9 +115,9 @@ def as_output(array: Any, what: str = "out") -> Array:
     if framework is None:
         raise _not_an_array(array, what)
     if framework not in ("numpy", "torch"):
-        raise UnsupportedError(f"{what}: {_a(array)} cannot be written to; pass a NumPy array or a PyTorch CPU tensor")
+        raise UnsupportedError(f"{what}: {a(array)} cannot be written to; pass a NumPy array or a PyTorch CPU tensor")
     view, _ = _READERS[framework](array, what)
-    _supported(view.dtype, what)
+    supported(view.dtype, what)
     if framework == "torch" and (array.is_conj() or array.is_neg()):
         raise UnsupportedError(
             f"{what}: a lazily conjugated or negated tensor cannot be written to; pass torch.empty(…)"
@@ -119,7 +126,7 @@ def as_output(array: Any, what: str = "out") -> Array:
         raise UnsupportedError(f"{what}: the array is read-only; pass a writable one, such as numpy.empty_like(array)")
     if not (view.flags.aligned and view.dtype.isnative):
         raise UnsupportedError(f"{what}: an array must be aligned and in native byte order to be written to")
-    if _overlaps_itself(view):
+    if overlaps_itself(view):
         raise UnsupportedError(
             f"{what}: with shape {view.shape} and strides {view.strides} some elements are the same memory; "
             "pass one of its own, such as numpy.empty(shape, dtype)"
@@ -152,6 +159,76 @@ def framework_of(array: object) -> str | None:
     return "protocol" if any(hasattr(array, name) for name in protocols) else None
 
 
+def place(array: Any, what: str = "the array") -> Literal["cpu", "cuda"]:
+    """Whether an array is in CPU memory or on a CUDA GPU.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is on another device, or no array.
+    """
+    found = location(array)
+    if found is None:
+        raise _not_an_array(array, what)
+    if found == CPU:
+        return "cpu"
+    if found == CUDA:
+        return "cuda"
+    raise UnsupportedError(f"{what} is on {found}, which is not supported; pass {_host_copy(array)}")
+
+
+def location(array: Any) -> str | None:
+    """`CPU`, `CUDA`, or the name of another device where an array is; None of what is no array."""
+    framework = framework_of(array)
+    return None if framework is None else _LOCATIONS[framework](array)
+
+
+def shape_of(array: Any) -> tuple[int, ...]:
+    """The shape of an array of any framework, which is not read."""
+    for read in (
+        lambda: array.shape,
+        lambda: array.__array_interface__["shape"],
+        lambda: array.__cuda_array_interface__["shape"],
+    ):
+        try:
+            return tuple(int(extent) for extent in read())
+        except (AttributeError, KeyError, TypeError):
+            continue
+    return as_host(array).view.shape
+
+
+def _torch_location(array: Any) -> str:
+    device = array.device
+    return device.type if device.type in (CPU, CUDA) else str(device)
+
+
+def _jax_location(array: Any) -> str:
+    if isinstance(array, sys.modules["jax"].core.Tracer):
+        return CPU  # where it is refused as what it is
+    device = next(iter(array.sharding.device_set))
+    return {"cpu": CPU, "gpu": CUDA, "cuda": CUDA}.get(device.platform, str(device))
+
+
+def _protocol_location(array: Any) -> str:
+    if hasattr(array, "__cuda_array_interface__"):
+        return CUDA
+    if not hasattr(array, "__dlpack_device__"):
+        return CPU
+    try:
+        kind = int(array.__dlpack_device__()[0])
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError):
+        return CPU  # where reading it says what is wrong
+    return _DLPACK_PLACES.get(kind, f"a device of DLPack's type {kind}")
+
+
+_LOCATIONS: dict[str, Callable[[Any], str]] = {
+    "numpy": lambda array: CPU,
+    "torch": _torch_location,
+    "jax": _jax_location,
+    "protocol": _protocol_location,
+}
+
+
 def dtype_of(spec: Any, what: str = "dtype") -> np.dtype[Any]:
     """The NumPy dtype that `spec` stands for, in native byte order.
 
@@ -180,17 +257,29 @@ def dtype_of(spec: Any, what: str = "dtype") -> np.dtype[Any]:
     return found
 
 
-def overlaps(a: Array, b: Array) -> bool:
-    """Whether the address ranges of two arrays meet; of interleaved arrays they do, though no element is shared."""
-    return np.may_share_memory(a, b)  # without max_work it compares bounds only
+def overlaps(a: Any, b: Any) -> bool:
+    """Whether the address ranges of two arrays meet; of interleaved arrays they do, though no element is shared.
+
+    Each is a NumPy array or a `DeviceArray`.
+    """
+    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
+        return np.may_share_memory(a, b)  # without max_work it compares bounds only
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return False
+    (low, high), (from_, to) = a.bounds, b.bounds
+    return max(low, from_) < min(high, to)
 
 
-def same_view(a: Array, b: Array) -> bool:
-    """Whether two arrays have the same element at each index: pointer, shape, dtype, and strides where they matter."""
+def same_view(a: Any, b: Any) -> bool:
+    """Whether two arrays have the same element at each index: pointer, shape, dtype, and strides where they matter.
+
+    Each is a NumPy array or a `DeviceArray`.
+    """
     return (
-        a.dtype == b.dtype
+        isinstance(a, np.ndarray) == isinstance(b, np.ndarray)
+        and a.dtype == b.dtype
         and a.shape == b.shape
-        and a.__array_interface__["data"][0] == b.__array_interface__["data"][0]
+        and _address(a) == _address(b)
         and all(s == t for n, s, t in zip(a.shape, a.strides, b.strides, strict=True) if n > 1)
     )
 
@@ -202,46 +291,67 @@ def _read_numpy(array: Any, what: str) -> tuple[Array, None]:
 
 
 def _read_torch(array: Any, what: str) -> tuple[Array, None]:
-    if array.device.type != "cpu":
-        raise _not_on_host(array, what, str(array.device))
+    if array.device.type != CPU:
+        raise _not_on_host(array, what, str(array.device), array.device.type)
+    tensor = plain_tensor(array, what)
+    try:
+        return tensor.numpy(), None
+    except (RuntimeError, TypeError) as error:
+        raise _no_twin(array, what, f": {error}") from None
+
+
+def plain_tensor(array: Any, what: str) -> Any:
+    """A PyTorch tensor without lazy bits: itself, or a copy. What cannot be read as strided memory is refused."""
     if array.requires_grad:
         raise UnsupportedError(f"{what}: the tensor requires grad, which would be lost; pass array.detach()")
     if array.is_nested or array.is_quantized or array.layout is not sys.modules["torch"].strided:
         kind = "nested" if array.is_nested else "quantized" if array.is_quantized else f"{array.layout}"
         nearest = "its parts" if array.is_nested else "array.dequantize()" if array.is_quantized else "array.to_dense()"
         raise UnsupportedError(f"{what}: {kind} tensors are not supported; pass {nearest}")
+    return array.resolve_conj().resolve_neg()
+
+
+def tensor_dtype(tensor: Any, what: str) -> np.dtype[Any]:
+    """The NumPy dtype of a PyTorch tensor's elements."""
     try:
-        return array.resolve_conj().resolve_neg().numpy(), None
-    except (RuntimeError, TypeError) as error:
-        nearest = "array.to(torch.complex64)" if array.is_complex() else "array.float()"
-        raise UnsupportedError(f"{what}: a tensor of {array.dtype} is not supported; pass {nearest}: {error}") from None
+        return dtype_of(tensor.dtype)
+    except UnsupportedError:
+        raise _no_twin(tensor, what) from None
+
+
+def _no_twin(tensor: Any, what: str, reason: str = "") -> UnsupportedError:
+    nearest = "array.to(torch.complex64)" if tensor.is_complex() else "array.float()"
+    return UnsupportedError(f"{what}: a tensor of {tensor.dtype} is not supported; pass {nearest}{reason}")
 
 
 def _read_jax(array: Any, what: str) -> tuple[Array, Any]:
-    jax = sys.modules["jax"]
-    if isinstance(array, jax.core.Tracer):
-        raise UnsupportedError(f"{what}: inside jax.jit and its kind there is no array to read; call mathfuse outside")
-    devices = array.sharding.device_set
-    if len(devices) > 1:
-        raise UnsupportedError(f"{what}: the array is sharded over {len(devices)} devices; pass jax.device_get(array)")
-    (device,) = devices
-    if device.platform != "cpu":
-        raise _not_on_host(array, what, str(device))
+    device = jax_device(array, what)
+    if device.platform != CPU:
+        raise _not_on_host(array, what, str(device), _jax_location(array))
     try:
         return np.asarray(array), device
     except (RuntimeError, TypeError) as error:  # deleted buffers, random keys
         raise UnsupportedError(f"{what}: the array cannot be read: {error}") from None
 
 
+def jax_device(array: Any, what: str) -> Any:
+    """The one device on which a JAX array lies."""
+    jax = sys.modules["jax"]
+    if isinstance(array, jax.core.Tracer):
+        raise UnsupportedError(f"{what}: inside jax.jit and its kind there is no array to read; call mathfuse outside")
+    devices = array.sharding.device_set
+    if len(devices) > 1:
+        raise UnsupportedError(f"{what}: the array is sharded over {len(devices)} devices; pass jax.device_get(array)")
+    return next(iter(devices))
+
+
 def _read_protocol(array: Any, what: str) -> tuple[Array, None]:
     try:
-        if hasattr(array, "__cuda_array_interface__"):
-            raise _not_on_host(array, what, "a CUDA GPU")
-        if hasattr(array, "__dlpack_device__") and (kind := int(array.__dlpack_device__()[0])) not in _DLPACK_HOST:
-            raise _not_on_host(array, what, _DLPACK_NAMES.get(kind, f"a device of DLPack's type {kind}"))
+        if (found := _protocol_location(array)) != CPU:
+            raise _not_on_host(array, what, "a CUDA GPU" if found == CUDA else found, found)
         return np.asarray(array) if hasattr(array, "__array_interface__") else np.from_dlpack(array), None
     except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise UnsupportedError(f"{what}: {_a(array)} cannot be read; pass a NumPy array: {error}") from error
+        raise UnsupportedError(f"{what}: {a(array)} cannot be read; pass a NumPy array: {error}") from error
 
 
 _READERS: dict[str, Callable[[Any, str], tuple[Array, Any]]] = {
@@ -257,7 +367,7 @@ _WRITERS: dict[str, Callable[[Array, Any], Any]] = {
 }
 
 
-def _supported(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+def supported(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
     """The native dtype in `SUPPORTED` that `dtype` is, byte order aside."""
     found = SUPPORTED.get((dtype.kind, dtype.itemsize))
     if found is not None and found == dtype.newbyteorder("="):
@@ -270,7 +380,7 @@ def _supported(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
     raise UnsupportedError(f"{what}: dtype {dtype} is not supported; pass {nearest}")
 
 
-def _overlaps_itself(view: Array) -> bool:
+def overlaps_itself(view: Any) -> bool:
     """Whether the strides do not rule out that two indices are one address; exact for all but exotic strides."""
     if view.size == 0:
         return False
@@ -283,15 +393,31 @@ def _overlaps_itself(view: Array) -> bool:
 
 
 def _not_an_array(array: object, what: str) -> UnsupportedError:
-    return UnsupportedError(f"{what}: {_a(array)} is not an array; pass an array, such as numpy.asarray(…)")
+    return UnsupportedError(f"{what}: {a(array)} is not an array; pass an array, such as numpy.asarray(…)")
 
 
-def _not_on_host(array: object, what: str, device: str) -> UnsupportedError:
-    library = type(array).__module__.partition(".")[0].removesuffix("lib")  # JAX's arrays are jaxlib's
-    nearest = _TO_HOST.get(library, "a copy in CPU memory")
-    return UnsupportedError(f"{what} is on {device}: GPU execution is not in this version; pass {nearest}")
+def _not_on_host(array: object, what: str, device: str, where: str) -> UnsupportedError:
+    computing = ', or execution="cuda" to compute there' if where == CUDA else ""
+    return UnsupportedError(
+        f"{what} is on {device}, which a CPU pipeline does not read; pass {_host_copy(array)}{computing}"
+    )
 
 
-def _a(array: object) -> str:
+def _host_copy(array: object) -> str:
+    """What to write for a copy of an array in CPU memory."""
+    return _TO_HOST.get(library_of(array), "a copy in CPU memory")
+
+
+def library_of(array: object) -> str:
+    """The top-level package of an array's type."""
+    return type(array).__module__.partition(".")[0].removesuffix("lib")  # JAX's arrays are jaxlib's
+
+
+def _address(array: Any) -> int:
+    return array.__array_interface__["data"][0] if isinstance(array, np.ndarray) else array.pointer
+
+
+def a(array: object) -> str:
+    """`a numpy.float32`, for messages."""
     kind = type(array)
     return f"a {kind.__name__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__name__}"

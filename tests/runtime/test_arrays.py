@@ -175,16 +175,17 @@ def test_pinned_memory_is_host_memory():
     [
         (SimpleNamespace(__cuda_array_interface__={"shape": (2,)}), "a CUDA GPU"),
         (Capsule(np.zeros(1), (2, 0)), "a CUDA GPU"),
-        (Capsule(np.zeros(1), (13, 0)), "CUDA managed memory"),
+        (Capsule(np.zeros(1), (13, 0)), "a CUDA GPU"),
         (Capsule(np.zeros(1), (10, 0)), "a ROCm GPU"),
         (Capsule(np.zeros(1), (99, 0)), "a device of DLPack's type 99"),
     ],
 )
 def test_arrays_on_a_gpu_are_refused(array, place):
     with pytest.raises(
-        UnsupportedError, match=f"image is on {place}: GPU execution is not in this version; pass a copy in"
-    ):
+        UnsupportedError, match=f"image is on {place}, which a CPU pipeline does not read; pass a copy in CPU"
+    ) as caught:
         as_host(array, "image")
+    assert ('execution="cuda" to compute there' in str(caught.value)) == ("CUDA" in place)
 
 
 @pytest.mark.parametrize(
