@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mathfuse.fusion.compiler.cuda import division
-from mathfuse.fusion.compiler.cuda import interface as cuda
+from mathfuse.fusion.compiler.cuda import artifacts, division
+from mathfuse.fusion.compiler.cuda.interface import make_unit
 from mathfuse.fusion.compiler.cuda.raw import current_architecture
+from mathfuse.fusion.compiler.cuda.units import ELEMENTWISE
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.compiler.parameters import Writer
 
@@ -27,7 +28,9 @@ def kernel(cubin: bytes, name: str) -> Any:
     return ObjectCode.from_cubin(cubin).get_kernel(name)
 
 
-def block_on_device(writer: Writer, compiled: cuda.Compiled, operands: dict[str, Any], shape: tuple[int, ...]) -> list:
+def block_on_device(
+    writer: Writer, compiled: artifacts.Compiled, operands: dict[str, Any], shape: tuple[int, ...]
+) -> list:
     """Fills the callback's part of the block; gives what must stay alive."""
     import cupy
 
@@ -51,8 +54,8 @@ def elementwise(callback: Any, x: np.ndarray, **operands: Any) -> np.ndarray:
     from cuda.core import Device, LaunchConfig, launch
 
     values = {**callback.bound, **operands}
-    unit = cuda.make_unit(callback, "elementwise", x.dtype, values, architecture(), "epilog", ndim=x.ndim)
-    compiled = cuda.Compiled(unit)
+    unit = make_unit(callback, "elementwise", x.dtype, values, architecture(), "epilog", ndim=x.ndim)
+    compiled = artifacts.Compiled(unit)
     writer = Writer(unit.layout, compiled.weak_bits)
     source, result = cupy.asarray(x), cupy.empty(x.shape, compiled.result_dtype)
     alive = block_on_device(writer, compiled, values, x.shape)
@@ -64,7 +67,7 @@ def elementwise(callback: Any, x: np.ndarray, **operands: Any) -> np.ndarray:
     block = cupy.asarray(writer.block)
     cupy.cuda.Device().synchronize()
     stream = Device().default_stream
-    entry = kernel(compiled.cubin, cuda.ELEMENTWISE)
+    entry = kernel(compiled.cubin, ELEMENTWISE)
     launch(stream, LaunchConfig(grid=64, block=128), entry, block.data.ptr, x.size)
     stream.sync()
     del alive

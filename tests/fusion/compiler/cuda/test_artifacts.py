@@ -15,8 +15,8 @@ import pytest
 import mathfuse as mf
 from mathfuse.fusion.compiler import key
 from mathfuse.fusion.compiler.cpu.kernels import host
-from mathfuse.fusion.compiler.cuda import interface as cuda
-from mathfuse.fusion.compiler.cuda import toolchain
+from mathfuse.fusion.compiler.cuda import artifacts, toolchain
+from mathfuse.fusion.compiler.cuda.interface import make_unit
 
 ROOT = Path(__file__).parents[4]
 
@@ -31,7 +31,7 @@ def quotient(value):
 
 
 def unit(callback, pipeline="elementwise", dtype="float32", operands=None, arch="sm_80", **options):
-    return cuda.make_unit(callback, pipeline, dtype, operands or {}, arch, **options)
+    return make_unit(callback, pipeline, dtype, operands or {}, arch, **options)
 
 
 # --- one helper, many artifacts -------------------------------------------------------------------------------------
@@ -44,7 +44,7 @@ def test_one_helper_under_two_architectures_fastmath_on_and_off_and_two_dtypes()
         for fastmath in (True, False):
             for dtype in ("float32", "float64"):
                 callback = mf.epilog(quotient, fastmath=fastmath)
-                made[arch, fastmath, dtype] = cuda.Compiled(unit(callback, "matmul", dtype, arch=arch))
+                made[arch, fastmath, dtype] = artifacts.Compiled(unit(callback, "matmul", dtype, arch=arch))
     assert len({compiled.ltoir for compiled in made.values()}) == 8
     for (arch, fastmath, dtype), compiled in made.items():
         division = {
@@ -64,7 +64,7 @@ def test_one_helper_under_two_architectures_fastmath_on_and_off_and_two_dtypes()
             for (a, fastmath, dtype), name in symbols.items()
             if a == arch
         }
-        found = cuda.audit_all(list(units.values()))
+        found = artifacts.audit_all(list(units.values()))
         assert [found[u].calls for u in units.values()] == [0, 0, 0, 0]
         assert {place: bool(found[u].helper_calls) for place, u in units.items()} == {
             (True, "float32"): False,

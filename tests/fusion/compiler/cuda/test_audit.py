@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
-from mathfuse.fusion.compiler.cuda import interface as cuda
+from mathfuse.fusion.compiler.cuda import artifacts
 from mathfuse.fusion.compiler.cuda.audit import Audit
+from mathfuse.fusion.compiler.cuda.interface import make_unit
+from mathfuse.fusion.compiler.cuda.units import Unit
 
 from .callbacks import CASES, FUNCTIONS, OPERATORS, READY_MADE, WIDE, Case
 
@@ -24,10 +26,10 @@ SINGLE, DOUBLE = ("float32", "complex64"), ("float64", "complex128")
 @pytest.fixture(scope="module", autouse=True)
 def lowered_once():
     """The four architectures share one lowering: LLVM modules do not name the architecture."""
-    lower = cuda.Unit.lower
+    lower = Unit.lower
     kept = functools.cache(lambda unit: lower(unit))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuda.Unit, "lower", lambda unit: kept(dataclasses.replace(unit, arch="")))
+        patch.setattr(Unit, "lower", lambda unit: kept(dataclasses.replace(unit, arch="")))
         yield
 
 
@@ -37,7 +39,7 @@ def pipelines(case: Case, number: int, dtype: str) -> tuple[str, ...]:
     return case.pipelines if everywhere else (case.pipelines[number % len(case.pipelines)],)
 
 
-def unit(case: Case, pipeline: str, dtype: str, arch: str, symbol: str) -> cuda.Unit:
+def unit(case: Case, pipeline: str, dtype: str, arch: str, symbol: str) -> Unit:
     element = np.dtype(dtype)
     real = np.empty(0, element).real.dtype.name
     operands = {
@@ -45,9 +47,7 @@ def unit(case: Case, pipeline: str, dtype: str, arch: str, symbol: str) -> cuda.
         for name, given in case.operands.items()
     }
     name, _, side = pipeline.partition(" ")
-    return cuda.make_unit(
-        case.callback, name, element, operands, arch, side or None, case.ndim, case.axes, symbol=symbol
-    )
+    return make_unit(case.callback, name, element, operands, arch, side or None, case.ndim, case.axes, symbol=symbol)
 
 
 @functools.cache
@@ -60,7 +60,7 @@ def audits(arch: str, dtype: str) -> dict[str, Audit]:
         if kind in case.kinds
         for pipeline in pipelines(case, number, dtype)
     }
-    found = cuda.audit_all(list(units.values()))
+    found = artifacts.audit_all(list(units.values()))
     return {name: found[unit] for name, unit in units.items()}
 
 
@@ -88,7 +88,7 @@ def test_32_bit_callbacks_stay_clean(arch, dtype, finding):
 def test_narrow_elements_are_computed_in_float32(dtype):
     """Integers of up to 16 bits and float16, in an elementwise kernel."""
     units = [unit(case, "elementwise", dtype, "sm_90a", f"wide_{number}") for number, case in enumerate(WIDE)]
-    found = cuda.audit_all(units)
+    found = artifacts.audit_all(units)
     assert {u.signature.callback.__name__: a for u, a in found.items() if a.calls or a.float64_instructions} == {}
 
 
@@ -101,7 +101,7 @@ def test_without_fastmath_nothing_but_helpers_is_called():
         for dtype in SINGLE
         if np.dtype(dtype).kind in case.kinds
     ]
-    found = cuda.audit_all(units)
+    found = artifacts.audit_all(units)
     assert {u.signature.callback: a for u, a in found.items() if a.calls or a.float64_instructions} == {}
     assert sum(bool(a.helper_calls) for a in found.values()) > 10
 

@@ -15,9 +15,10 @@ import pytest
 import mathfuse as mf
 from mathfuse import cli
 from mathfuse.cli.compile import load
-from mathfuse.fusion.compiler.cuda import interface as cuda
-from mathfuse.fusion.compiler.cuda import toolchain
+from mathfuse.fusion.compiler.cuda import artifacts, toolchain
 from mathfuse.fusion.compiler.cuda.audit import Audit, audit
+from mathfuse.fusion.compiler.cuda.interface import make_unit
+from mathfuse.fusion.compiler.cuda.units import PIPELINES
 from mathfuse.runtime.errors import CallbackError, PlanError, ToolchainError, UnsupportedError
 
 ROOT = Path(__file__).parents[4]
@@ -47,9 +48,9 @@ SYMBOLS = {
 @pytest.mark.parametrize("arch", ARCHS)
 def test_every_prototype_links_by_its_mangled_name_and_is_inlined(arch):
     """The stand-in kernels declare C++ functions; NVRTC mangles their names itself."""
-    units = [cuda.make_unit(mf.scale(factor=3), pipeline, dtype, {}, arch, side) for pipeline, side, dtype in SYMBOLS]
+    units = [make_unit(mf.scale(factor=3), pipeline, dtype, {}, arch, side) for pipeline, side, dtype in SYMBOLS]
     assert [unit.prototype.symbol for unit in units] == list(SYMBOLS.values())
-    found = cuda.audit_all(units)
+    found = artifacts.audit_all(units)
     assert [(a.calls, a.helper_calls, a.local_memory_bytes) for a in found.values()] == [(0, 0, 0)] * len(SYMBOLS)
 
 
@@ -70,22 +71,23 @@ def accesses(request):
 
     def unit(dtype, pipeline):
         symbol = f"{pipeline}_{dtype}"
-        return cuda.make_unit(mf.multiply, pipeline, dtype, {"factor": f"{dtype}[1]"}, request.param, symbol=symbol)
+        made = make_unit(mf.multiply, pipeline, dtype, {"factor": f"{dtype}[1]"}, request.param, symbol=symbol)
+        return replace(made, in_place=True)  # what a kernel of its own reads elsewhere is a constant, too
 
-    units = {(dtype, pipeline): unit(dtype, pipeline) for dtype in DTYPES for pipeline in cuda.PIPELINES}
-    sass = toolchain.disassemble(cuda.link_units([cuda.Compiled(unit) for unit in units.values()]).payload)
+    units = {(dtype, pipeline): unit(dtype, pipeline) for dtype in DTYPES for pipeline in PIPELINES}
+    sass = toolchain.disassemble(artifacts.link_units([artifacts.Compiled(unit) for unit in units.values()]).payload)
     _, *parts = re.split(r"\.section\s+\.text\.(\w+),", sass)
     sections = dict(zip(parts[::2], parts[1::2]))
     return {
-        key: re.findall(r"\b(?:LD|ST)(?:\.|G\.)E\S*", sections[cuda.kernel_of(unit, number)])
+        key: re.findall(r"\b(?:LD|ST)(?:\.|G\.)E\S*", sections[artifacts.kernel_of(unit, number)])
         for number, (key, unit) in enumerate(units.items())
     }
 
 
-@pytest.mark.parametrize("pipeline", cuda.PIPELINES)
+@pytest.mark.parametrize("pipeline", PIPELINES)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_an_element_moves_as_one_access(accesses, dtype, pipeline):
-    """Of global memory; so many loads as stores (the compiler may unroll), and parameters as constants."""
+    """Of global memory; so many loads as stores, since a thread takes several elements."""
     found, width = accesses[dtype, pipeline], WIDTH[dtype]
     stores = [name for name in found if name.startswith("ST")]
     loads = [name for name in found if name.startswith("LD") and not name.endswith(".CONSTANT")]
@@ -120,11 +122,11 @@ def test_an_operand_that_is_assigned_to_is_not_invariant():
 
 def test_a_prolog_reads_elements_of_their_own_size():
     """Pixels in, float32 out: one byte at ``data + offset``."""
-    transform = cuda.make_unit(mf.scale(factor=0.5), "fft", "float32", {}, "sm_80", "prolog")
+    transform = make_unit(mf.scale(factor=0.5), "fft", "float32", {}, "sm_80", "prolog")
     pixels = replace(transform, signature=replace(transform.signature, value_dtype=np.dtype("uint8")))
-    compiled = cuda.Compiled(pixels)
+    compiled = artifacts.Compiled(pixels)
     assert "ld.global.u8" in compiled.ptx and "LDG.E.U8" in compiled.sass
-    assert "shl.b64" not in compiled.ptx and "shl.b64" in cuda.Compiled(transform).ptx  # the offset in elements
+    assert "shl.b64" not in compiled.ptx and "shl.b64" in artifacts.Compiled(transform).ptx  # the offset in elements
     assert (compiled.audit.calls, compiled.audit.float64_instructions) == (0, 0)
 
 
@@ -160,10 +162,10 @@ extern "C" __global__ void __launch_bounds__(1024) spilling(float* data)
 
 @pytest.mark.parametrize("arch", ARCHS)
 def test_a_wrong_prototype_shows_as_a_call(arch):
-    unit = cuda.make_unit(mf.scale(factor=2.0), "fft", "complex64", {}, arch)
-    parts = [toolchain.nvrtc(source, arch) for source in (WRONG_PROTOTYPE, cuda.stand_in(unit))]
+    unit = make_unit(mf.scale(factor=2.0), "fft", "complex64", {}, arch)
+    parts = [toolchain.nvrtc(source, arch) for source in (WRONG_PROTOTYPE, artifacts.stand_in(unit))]
     cubin, log = toolchain.link(parts, arch)
-    assert audit(toolchain.disassemble(cubin), log)[cuda.kernel_of(unit)].calls == 1
+    assert audit(toolchain.disassemble(cubin), log)[artifacts.kernel_of(unit)].calls == 1
 
 
 @pytest.mark.parametrize("arch", ARCHS)
@@ -192,10 +194,9 @@ def test_double_precision_and_ieee_division_are_found(arch):
         "fast": mf.epilog(divide),
     }
     units = {
-        name: cuda.make_unit(callback, "matmul", "float32", {}, arch, symbol=name)
-        for name, callback in callbacks.items()
+        name: make_unit(callback, "matmul", "float32", {}, arch, symbol=name) for name, callback in callbacks.items()
     }
-    found = cuda.audit_all(list(units.values()))
+    found = artifacts.audit_all(list(units.values()))
     float64, precision, ieee, fast = (found[unit] for unit in units.values())
     assert float64.float64_instructions >= 3 and precision.float64_instructions >= 3  # product and two conversions
     assert (ieee.calls, ieee.helper_calls, ieee.float64_instructions) == (0, 1, 0)
@@ -206,13 +207,13 @@ def test_many_elementwise_kernels_in_one_cubin():
     """Each by a symbol of its own, between callbacks of other pipelines."""
     places = [("elementwise", "float64"), ("fft", "float32"), ("elementwise", "float32"), ("matmul", "float64")]
     units = [
-        cuda.make_unit(mf.scale(factor=2.0), pipeline, dtype, {}, "sm_90a", symbol=f"{pipeline}_{dtype}")
+        make_unit(mf.scale(factor=2.0), pipeline, dtype, {}, "sm_90a", symbol=f"{pipeline}_{dtype}")
         for pipeline, dtype in places
     ]
-    found = cuda.audit_all(units)
+    found = artifacts.audit_all(units)
     assert list(found) == units
     assert [bool(audit.float64_instructions) for audit in found.values()] == [True, False, False, True]
-    assert cuda.kernel_of(cuda.make_unit(mf.relu, "elementwise", "float32", {}, "sm_80")) == "mathfuse_elementwise"
+    assert artifacts.kernel_of(make_unit(mf.relu, "elementwise", "float32", {}, "sm_80")) == "mathfuse_elementwise"
 
 
 # --- the object -----------------------------------------------------------------------------------------------------
@@ -244,7 +245,7 @@ def test_compile_is_imported_at_first_use():
     code = "import sys, mathfuse; print(*sys.modules); mathfuse.compile; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     before, after = (set(line.split()) for line in done.stdout.splitlines())
-    assert "mathfuse.fusion.compiler.cuda.units" in after - before
+    assert "mathfuse.fusion.compiler.cuda.interface" in after - before
     assert not {"numba", "cuda.core", "cuda.bindings"} & after
 
 
@@ -272,25 +273,25 @@ def test_array_operands_by_type_or_value(given):
     ],
 )
 def test_scalar_operands_by_type_or_value(given, kind):
-    ((_, found),) = cuda.make_unit(mf.scale, "fft", "complex64", {"factor": given}, "sm_80").signature.operands
+    ((_, found),) = make_unit(mf.scale, "fft", "complex64", {"factor": given}, "sm_80").signature.operands
     assert (found.dtype, found.is_scalar) == (kind, True)
 
 
 def test_bound_values_and_types_together():
     """A type given for an operand that is bound takes its place."""
     callback = mf.normalise(mean=0.5)
-    unit = cuda.make_unit(callback, "matmul", "float32", {"deviation": "float32[1]"}, "sm_80")
+    unit = make_unit(callback, "matmul", "float32", {"deviation": "float32[1]"}, "sm_80")
     assert [(name, kind.dtype) for name, kind in unit.signature.operands] == [
         ("deviation", "float32"),
         ("mean", "float"),
     ]
-    unit = cuda.make_unit(callback, "matmul", "float32", {"deviation": 2, "mean": "float64[2]"}, "sm_80")
+    unit = make_unit(callback, "matmul", "float32", {"deviation": 2, "mean": "float64[2]"}, "sm_80")
     assert [(name, kind.dtype) for name, kind in unit.signature.operands] == [("deviation", "int"), ("mean", "float64")]
 
 
 def test_rank_and_axes_by_default():
     def shape(pipeline, **options):
-        signature = cuda.make_unit(mf.hann, pipeline, "float32", {}, "sm_80", **options).signature
+        signature = make_unit(mf.hann, pipeline, "float32", {}, "sm_80", **options).signature
         return signature.ndim, signature.axes
 
     assert shape("fft") == (1, (0,))
@@ -306,7 +307,7 @@ def test_a_prolog_reads_the_whole_input():
     def difference(value, index, source):
         return value - source[index[0] - 1]
 
-    unit = cuda.make_unit(difference, "fft", "float64", {}, "sm_80")
+    unit = make_unit(difference, "fft", "float64", {}, "sm_80")
     assert (unit.side, unit.signature.source.dtype, unit.signature.source.ndim) == ("prolog", "float64", 1)
     with pytest.raises(CallbackError, match="only a prolog can read `source`"):
         mf.compile(difference, side="epilog")

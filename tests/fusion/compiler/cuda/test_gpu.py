@@ -10,8 +10,8 @@ import pytest
 
 import mathfuse as mf
 from mathfuse.epilogs.reference import evaluate
-from mathfuse.fusion.compiler.cuda import division, raw
-from mathfuse.fusion.compiler.cuda import interface as cuda
+from mathfuse.fusion.compiler.cuda import artifacts, division, raw
+from mathfuse.fusion.compiler.cuda.interface import make_unit
 from mathfuse.fusion.compiler.parameters import Writer
 
 from . import device
@@ -301,10 +301,10 @@ def test_callback_with_index_in_cufft(kind, precision, side):
     w = RNG.uniform(0.5, 1.5, shape).astype(precision)
     callback = mf.epilog(indexed) if side == "epilog" else mf.prolog(indexed)
     operands = {"w": w, "sigma": 3.0}
-    unit = cuda.make_unit(
+    unit = make_unit(
         callback, "fft", element_dtype(kind, precision, side), operands, device.architecture(), side, axes=[1]
     )
-    compiled = cuda.Compiled(unit)
+    compiled = artifacts.Compiled(unit)
     writer = Writer(unit.layout, compiled.weak_bits)
     alive = device.block_on_device(writer, compiled, operands, (BATCH, N))
     division.fill(writer, [shape[1], 1], wide=False)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
-from mathfuse.fusion.compiler.cuda import interface as cuda
-from mathfuse.fusion.compiler.cuda import toolchain
+from mathfuse.fusion.compiler.cuda import artifacts, toolchain
 from mathfuse.fusion.compiler.cuda.audit import audit
+from mathfuse.fusion.compiler.cuda.interface import make_unit
 from mathfuse.runtime.errors import CallbackError, ToolchainError, UnsupportedError
 
 ARCHS = ("sm_80", "sm_90a", "sm_100", "sm_120")
@@ -35,14 +35,14 @@ def raw(side: str, dtype: str, info: str, capability: object = "80") -> bytes:
 def test_all_eight_are_inlined_into_what_calls_cufft_s_prototypes(arch):
     """Linked by cuFFT's own mangled names into the stand-ins that audit every other callback."""
     places = [(side, dtype) for side in COMPILE for dtype in DTYPES]
-    units = [cuda.make_unit(mf.scale(factor=1.0), "fft", dtype, {}, arch, side) for side, dtype in places]
+    units = [make_unit(mf.scale(factor=1.0), "fft", dtype, {}, arch, side) for side, dtype in places]
     info = {dtype: np.empty(0, dtype).real.dtype.name for dtype in DTYPES}
     parts = [raw(side, dtype, info[dtype], arch) for side, dtype in places]
-    kernels = toolchain.nvrtc("\n".join(cuda.stand_in(u, number) for number, u in enumerate(units)), arch)
+    kernels = toolchain.nvrtc("\n".join(artifacts.stand_in(u, number) for number, u in enumerate(units)), arch)
     cubin, log = toolchain.link([*parts, kernels], arch)
     found = audit(toolchain.disassemble(cubin), log)
     for number, (unit, (side, dtype)) in enumerate(zip(units, places)):
-        seen = found[cuda.kernel_of(unit, number)]
+        seen = found[artifacts.kernel_of(unit, number)]
         assert (seen.calls, seen.helper_calls, seen.local_memory_bytes) == (0, 0, 0), (side, dtype)
         assert bool(seen.float64_instructions) == (dtype in ("float64", "complex128")), (side, dtype)
 
