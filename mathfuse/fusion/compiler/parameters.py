@@ -33,6 +33,12 @@ class Layout:
         for part, count in (("pointer", 1), ("shape", kind.ndim), ("strides", kind.ndim)):
             self.add(f"{name}.{part}", count)
 
+    def end(self, name: str, kind: OperandType) -> int:
+        """The slot after an operand's last."""
+        if kind.is_scalar:
+            return self.slots[name] + (2 if kind.dtype == "complex" else 1)
+        return self.slots[f"{name}.strides"] + kind.ndim
+
     def add_signature(self, signature: Signature) -> Layout:
         """Reserves what a callback reads: the logical extents, ``source``, and its operands."""
         self.add("shape", signature.ndim)

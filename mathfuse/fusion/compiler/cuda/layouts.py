@@ -6,6 +6,9 @@ from mathfuse.fusion.compiler.cuda import division
 from mathfuse.fusion.compiler.cuda.geometry import Geometry
 from mathfuse.fusion.compiler.parameters import Layout
 from mathfuse.fusion.compiler.signature import Signature
+from mathfuse.runtime.errors import UnsupportedError
+
+MOST_SLOTS = 500  # parameters by value end at 4096 bytes (CUDA C++ Programming Guide, "Kernel parameters", sm_80)
 
 
 def transform_layout(signature: Signature, geometry: Geometry | None) -> Layout:
@@ -40,4 +43,11 @@ def elementwise_layout(signature: Signature, padded: bool, scale: str | None) ->
     ):
         if count:
             layout.add(name, count)
-    return layout.add_signature(signature)
+    layout.add_signature(signature)
+    if layout.size > MOST_SLOTS:
+        fit = sum(layout.end(name, kind) <= MOST_SLOTS for name, kind in signature.operands)
+        raise UnsupportedError(
+            f"{signature.callback!r} has {len(signature.operands)} operands, and {fit} of their kind fit into the "
+            "parameters of a kernel; stack arrays of equal shapes into one operand"
+        )
+    return layout
