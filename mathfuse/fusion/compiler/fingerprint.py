@@ -116,7 +116,9 @@ class _Survey:
             return self._code(value)
         if isinstance(value, ModuleType):
             return ("module", value.__name__)
-        interface = getattr(value, "__array_interface__", {"typestr": MISSING, "shape": ()})
+        interface = {"typestr": MISSING, "shape": ()}
+        for protocol in ("__array_interface__", "__cuda_array_interface__"):
+            interface = getattr(value, protocol, interface)
         dtype, shape = getattr(value, "dtype", interface["typestr"]), getattr(value, "shape", interface["shape"])
         return "array", str(dtype), len(shape)
 

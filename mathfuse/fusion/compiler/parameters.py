@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from mathfuse.fusion.compiler.signature import OperandType, Signature, numpy_view, operand_type
+from mathfuse.runtime.cuda.arrays import DeviceArray
 
 
 @dataclass
@@ -65,11 +66,16 @@ class Writer:
         self.integers(name, slot_of(number, bits))
 
     def operand(self, name: str, value: Any, pointer: int | None = None) -> None:
-        """An operand's scalar value, or its address, extents and strides in bytes."""
+        """An operand's scalar value, or its address, extents and strides in bytes.
+
+        An array is one in CPU memory; one on a GPU comes as the `DeviceArray` that it is, so that its address never
+        gets into the block of a CPU kernel.
+        """
         kind = operand_type(value)
         if not kind.is_scalar:
-            array = numpy_view(value)
-            self.integers(f"{name}.pointer", pointer if pointer is not None else array.__array_interface__["data"][0])
+            array = value if isinstance(value, DeviceArray) else numpy_view(value)
+            own = array.pointer if isinstance(array, DeviceArray) else array.__array_interface__["data"][0]
+            self.integers(f"{name}.pointer", own if pointer is None else pointer)
             self.integers(f"{name}.shape", *array.shape)
             self.integers(f"{name}.strides", *array.strides)
         elif kind.dtype in ("int", "bool"):

@@ -11,6 +11,8 @@ import numpy as np
 from mathfuse.epilogs import Callback, Constant
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.runtime.arrays import as_host
+from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, is_device_array
+from mathfuse.runtime.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,14 @@ def numpy_view(value: Any) -> np.ndarray:
     return as_host(value.array if isinstance(value, Constant) else value, "an operand").view
 
 
+def array_view(value: Any) -> np.ndarray | DeviceArray:
+    """An operand array where it is: on a GPU, or as `numpy_view` has it."""
+    array = value.array if isinstance(value, Constant) else value
+    return as_device(array, "an operand") if is_device_array(array) else numpy_view(array)
+
+
 def operand_type(value: Any) -> OperandType:
-    """The type of an operand: a Python or NumPy scalar, or an array as NumPy sees it."""
+    """The type of an operand: a Python or NumPy scalar, or an array in CPU memory or on a GPU."""
     if isinstance(value, OperandType):
         return value
     if isinstance(value, np.generic):
@@ -45,13 +53,20 @@ def operand_type(value: Any) -> OperandType:
     for python in (bool, int, float, complex):
         if isinstance(value, python):
             return OperandType(python.__name__)
-    array = numpy_view(value)
+    array = array_view(value)
     if array.ndim == 0:
-        return operand_type(array[()])
+        return operand_type(_only_element(array))
     contiguous = array.strides[-1] == array.itemsize
-    return OperandType(
-        str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or not array.flags.writeable
-    )
+    readonly = array.readonly if isinstance(array, DeviceArray) else not array.flags.writeable
+    return OperandType(str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or readonly)
+
+
+def _only_element(array: np.ndarray | DeviceArray) -> Any:
+    if isinstance(array, DeviceArray):  # its value is not known, as others may still be writing it
+        raise UnsupportedError(
+            "an operand is an array on a GPU without axes; pass a number, or array.reshape(1) and index it with 0"
+        )
+    return array[()]
 
 
 def types_of(operands: Mapping[str, Any]) -> tuple[tuple[str, OperandType], ...]:

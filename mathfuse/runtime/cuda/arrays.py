@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from mathfuse.runtime import arrays as host
+from mathfuse.runtime.cuda import dlpack
 from mathfuse.runtime.cuda.devices import current_device, device_guard
 from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, JAX, NUMBA, TORCH, Framework
 from mathfuse.runtime.cuda.memory import allocate, copy_in, copy_out, device_of
 from mathfuse.runtime.errors import UnsupportedError
 
-_FRAMEWORKS = {"jax": JAX, "numba": NUMBA}
+_FRAMEWORKS = {"jax": JAX, "numba": NUMBA, "numba_cuda": NUMBA}
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,11 +130,12 @@ def as_device(array: Any, what: str = "the array") -> DeviceArray:
         raise UnsupportedError(f"{what} is in CPU memory; pass an array on a GPU, such as cupy.asarray(…)")
     cupy = getattr(sys.modules.get("cupy"), "ndarray", None)
     kind = "cupy" if cupy is not None and isinstance(array, cupy) else host.framework_of(array)
-    return _READERS[kind or "protocol"](array, what)
+    found = _READERS[kind or "protocol"](array, what)
+    return found if _is_aligned(found) else _aligned(found, what)
 
 
 def _read_cupy(array: Any, what: str) -> DeviceArray:
-    dtype = host.supported(array.dtype, what)
+    dtype = _dtype(array.dtype, what)
     return DeviceArray(array.data.ptr, array.shape, array.strides, dtype, array.data.device_id, CUPY, array)
 
 
@@ -141,37 +143,60 @@ def _read_torch(array: Any, what: str) -> DeviceArray:
     tensor = host.plain_tensor(array, what)
     dtype = host.tensor_dtype(tensor, what)
     strides = tuple(stride * dtype.itemsize for stride in tensor.stride())
+    try:
+        pointer = tensor.data_ptr()
+    except RuntimeError as error:  # tensors without memory, as torch.compile and torch.func have them
+        raise UnsupportedError(f"{what}: {host.a(array)} cannot be read: {error}") from None
     return DeviceArray(
-        *(tensor.data_ptr(), tuple(tensor.shape), strides, dtype, tensor.get_device(), TORCH, tensor),
+        *(pointer, tuple(tensor.shape), strides, dtype, tensor.get_device(), TORCH, tensor),
         copied=array.is_conj() or array.is_neg(),
     )
 
 
 def _read_jax(array: Any, what: str) -> DeviceArray:
-    host.jax_device(array, what)
+    device = host.jax_device(array, what)
     try:
-        dtype = np.dtype(array.dtype)
-    except TypeError as error:  # random keys
+        _dtype(np.dtype(array.dtype), what)
+        return replace(_read_protocol(array, what), device=device.local_hardware_id, readonly=True)
+    except (RuntimeError, TypeError) as error:  # random keys, deleted buffers
         raise UnsupportedError(f"{what}: the array cannot be read: {error}") from None
-    host.supported(dtype, what)
-    return _read_protocol(array, what)
 
 
 def _read_protocol(array: Any, what: str) -> DeviceArray:
+    reader = _read_interface if hasattr(array, "__cuda_array_interface__") else _read_dlpack
     try:
-        interface = array.__cuda_array_interface__
-        dtype = np.dtype(interface["typestr"])
-        shape = tuple(interface["shape"])
-        pointer, readonly = interface["data"]
-    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UnsupportedError(f"{what}: {host.a(array)} cannot be read: {error}") from error
-    strides = interface.get("strides") or c_strides(shape, dtype.itemsize)
+        return reader(array, what)
+    except (AttributeError, BufferError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise UnsupportedError(f"{what}: {host.a(array)} cannot be read; pass a CuPy array: {error}") from error
+
+
+def _read_interface(array: Any, what: str) -> DeviceArray:
+    interface = array.__cuda_array_interface__
+    if interface.get("mask") is not None:
+        raise UnsupportedError(f"{what}: masked arrays are not supported; pass one without a mask")
+    dtype = _dtype(np.dtype(interface["typestr"]), what)
+    shape = tuple(map(int, interface["shape"]))
+    strides = interface.get("strides")  # None: in C order
+    address, readonly = interface["data"]
+    pointer = int(address or 0)
     device = device_of(pointer) if pointer else None
-    framework = _FRAMEWORKS.get(host.library_of(array), EXCHANGE)
-    device = current_device() if device is None else device
     return DeviceArray(
-        *(pointer or 0, shape, tuple(strides), host.supported(dtype, what), device, framework, array), bool(readonly)
+        pointer,
+        shape,
+        c_strides(shape, dtype.itemsize) if strides is None else tuple(map(int, strides)),
+        dtype,
+        current_device() if device is None else device,
+        _FRAMEWORKS.get(host.library_of(array), EXCHANGE),
+        array,
+        bool(readonly),
     )
+
+
+def _read_dlpack(array: Any, what: str) -> DeviceArray:
+    found = dlpack.export(array)
+    dtype = _dtype(found.dtype, what)
+    owner = array, found.capsule
+    return DeviceArray(found.pointer, found.shape, found.strides, dtype, found.device, EXCHANGE, owner, found.readonly)
 
 
 _READERS: dict[str, Callable[[Any, str], DeviceArray]] = {
@@ -182,6 +207,26 @@ _READERS: dict[str, Callable[[Any, str], DeviceArray]] = {
 }
 
 
+def _dtype(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
+    native = host.supported(dtype, what)
+    if not dtype.isnative:
+        raise UnsupportedError(f"{what}: dtype {dtype} is of foreign byte order; pass array.astype({str(native)!r})")
+    return native
+
+
+def _is_aligned(array: DeviceArray) -> bool:
+    """Whether every element lies at a multiple of its size, as a GPU's loads need it."""
+    steps = (stride for stride, extent in zip(array.strides, array.shape, strict=True) if extent > 1)
+    return array.size == 0 or not any(step % array.itemsize for step in (array.pointer, *steps))
+
+
+def _aligned(array: DeviceArray, what: str) -> DeviceArray:
+    copy = array.framework.copy(array.owner)
+    if copy is None:
+        raise UnsupportedError(f"{what}: elements must lie at multiples of their size; pass a copy")
+    return replace(as_device(copy, what), copied=True)
+
+
 def as_device_output(array: Any, what: str = "out") -> DeviceArray:
     """`array` as memory on its GPU that is written to. Call it before each write, as PyTorch is told of it.
 
@@ -190,7 +235,22 @@ def as_device_output(array: Any, what: str = "out") -> DeviceArray:
     UnsupportedError
         If it is read-only, or two of its elements may be the same memory.
     """
-    return as_device(array, what)
+    found = as_device(array, what)
+    if found.copied:
+        raise UnsupportedError(
+            f"{what}: a lazily conjugated or negated tensor, or one with elements at odd addresses, cannot be written "
+            "to; pass a new one, such as torch.empty(…)"
+        )
+    if found.readonly:
+        raise UnsupportedError(f"{what}: {host.a(array)} is read-only; pass a writable one, such as cupy.empty(…)")
+    if host.overlaps_itself(found):
+        raise UnsupportedError(
+            f"{what}: with shape {found.shape} and strides {found.strides} some elements are the same memory; "
+            "pass one of its own, such as cupy.empty(shape, dtype)"
+        )
+    if found.framework is TORCH and not array.is_inference():
+        sys.modules["torch"].autograd.graph.increment_version(array)
+    return found
 
 
 def upload(array: Any, device: int, stream: int, what: str = "the array") -> DeviceArray:

@@ -204,11 +204,12 @@ class _Current(threading.local):
     """Where the driver writes a thread's current context: asked for at each call, so the place is made once."""
 
     def __init__(self) -> None:
+        self.ask = library().cuCtxGetCurrent
         self.context = c_void_p()
         self.place = byref(self.context)
 
 
-_current = _Current()
+_current = functools.cache(_Current)  # made at the first guard, since it needs the driver
 
 
 class device_guard:
@@ -227,11 +228,11 @@ class device_guard:
         self._pushed = False
 
     def __enter__(self) -> None:
-        current, functions = _current, library()
-        if status := functions.cuCtxGetCurrent(current.place):
+        current = _current()
+        if status := current.ask(current.place):
             check(status, "cuCtxGetCurrent")
         if current.context.value != self._context:
-            check(functions.cuCtxPushCurrent_v2(self._context), "cuCtxPushCurrent")
+            check(library().cuCtxPushCurrent_v2(self._context), "cuCtxPushCurrent")
             self._pushed = True
 
     def __exit__(self, *exception: object) -> None:
@@ -245,12 +246,20 @@ class device_guard:
 
 def is_capturing(stream: int) -> bool:
     """Whether what is put on `stream` goes into a CUDA graph; the caller holds the device guard."""
+    return _capture(stream) == (0, True)
+
+
+def meets_capture(stream: int) -> bool:
+    """Whether putting anything on `stream` goes into a CUDA graph, or would spoil one that another stream captures."""
+    return _capture(stream) != (0, False)
+
+
+def _capture(stream: int) -> tuple[int, bool]:
     found = c_int()
     status = library().cuStreamIsCapturing(stream, byref(found))
-    if status == STREAM_CAPTURE_IMPLICIT:  # another stream captures, which the legacy default stream may not meet
-        return False
-    check(status, "cuStreamIsCapturing")
-    return found.value != CAPTURE_STATUS_NONE
+    if status != STREAM_CAPTURE_IMPLICIT:  # another stream captures, which the legacy default stream may not meet
+        check(status, "cuStreamIsCapturing")
+    return status, found.value != CAPTURE_STATUS_NONE
 
 
 @contextmanager

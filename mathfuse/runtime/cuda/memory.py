@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mathfuse.runtime.cuda.devices import check, device_guard, is_capturing, library, relaxed_capture
+from mathfuse.runtime.cuda.devices import check, device_guard, library, meets_capture, relaxed_capture
 from mathfuse.runtime.cuda.streams import synchronize
-from mathfuse.runtime.errors import PlanError
+from mathfuse.runtime.errors import PlanError, ToolchainError
 
 # CUpointer_attribute, CUmemorytype
 MEMORY_TYPE, DEVICE_ORDINAL, HOST_MEMORY = 2, 9, 1
+LEGACY = 0  # the default stream that waits for all others
 
 
 class Memory:
@@ -47,7 +48,7 @@ def allocate(nbytes: int, device: int, stream: int) -> Memory:
     if nbytes == 0:
         return Memory(0, 0, device, stream)
     with device_guard(device):
-        if is_capturing(stream):
+        if meets_capture(stream):
             raise PlanError(
                 "memory cannot be allocated while a CUDA graph is captured: give out=, or capture with arrays of "
                 "CuPy or PyTorch, whose pools follow a capture"
@@ -65,7 +66,11 @@ _lock = threading.RLock()  # a collection may strike while the lock is held
 
 def _free(pointer: int, device: int, stream: int) -> None:
     with device_guard(device), relaxed_capture():
-        if is_capturing(stream):
+        try:
+            waits = meets_capture(stream)
+        except ToolchainError:  # the stream is no more
+            stream, waits = LEGACY, meets_capture(LEGACY)
+        if waits:
             with _lock:
                 _waiting.append((pointer, device, stream))
         else:
