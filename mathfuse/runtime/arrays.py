@@ -183,18 +183,29 @@ def location(array: Any) -> str | None:
     return None if framework is None else _LOCATIONS[framework](array)
 
 
-def shape_of(array: Any) -> tuple[int, ...]:
-    """The shape of an array of any framework, which is not read."""
-    for read in (
-        lambda: array.shape,
-        lambda: array.__array_interface__["shape"],
-        lambda: array.__cuda_array_interface__["shape"],
-    ):
+def shape_of(array: Any, what: str = "the array") -> tuple[int, ...]:
+    """The shape of an array of any framework, which is not read if it tells.
+
+    Raises
+    ------
+    UnsupportedError
+        If it is no array.
+    """
+    if framework_of(array) is None:
+        raise _not_an_array(array, what)
+    for read in _SHAPES:
         try:
-            return tuple(int(extent) for extent in read())
-        except (AttributeError, KeyError, TypeError):
+            return tuple(int(extent) for extent in read(array))
+        except (AttributeError, KeyError, RuntimeError, TypeError):  # PyTorch's nested tensors have none
             continue
-    return as_host(array).view.shape
+    return as_host(array, what).view.shape
+
+
+_SHAPES: tuple[Callable[[Any], Any], ...] = (
+    lambda array: array.shape,
+    lambda array: array.__array_interface__["shape"],
+    lambda array: array.__cuda_array_interface__["shape"],
+)
 
 
 def _torch_location(array: Any) -> str:
