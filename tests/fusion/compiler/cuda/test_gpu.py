@@ -10,9 +10,9 @@ import pytest
 
 import mathfuse as mf
 from mathfuse.epilogs.reference import evaluate
-from mathfuse.fusion.compiler.cuda import artifacts, division, raw
+from mathfuse.fusion.compiler.cuda import raw
 from mathfuse.fusion.compiler.cuda.interface import make_unit
-from mathfuse.fusion.compiler.parameters import Writer
+from mathfuse.runtime.cuda.cufft import Hook
 
 from . import device
 
@@ -283,7 +283,8 @@ def test_raw_callback_in_cufft(kind, precision, side):
     weights = RNG.uniform(0.5, 1.5, x.shape if side == "prolog" else out_shape).astype(precision)
     compile_raw = raw.compile_prolog if side == "prolog" else raw.compile_epilog
     ltoir = compile_raw(raw_load if side == "prolog" else raw_store, element_dtype(kind, precision, side), precision)
-    result = device.transform(kind, x, N, ltoir, side, weights)
+    info = cupy.asarray(weights)
+    result = device.rows(kind, x, N, Hook(side, element_dtype(kind, precision, side), ltoir, info.data.ptr))
     expected = reference(kind, wide(x) * weights) if side == "prolog" else reference(kind, x) * weights
     bound = 1e-5 if precision == "float32" else 1e-13
     assert np.abs(result - expected).max() <= bound * np.abs(expected).max()
@@ -304,12 +305,8 @@ def test_callback_with_index_in_cufft(kind, precision, side):
     unit = make_unit(
         callback, "fft", element_dtype(kind, precision, side), operands, device.architecture(), side, axes=[1]
     )
-    compiled = artifacts.Compiled(unit)
-    writer = Writer(unit.layout, compiled.weak_bits)
-    alive = device.block_on_device(writer, compiled, operands, (BATCH, N))
-    division.fill(writer, [shape[1], 1], wide=False)
-    result = device.transform(kind, x, N, compiled.ltoir, side, writer.block)
-    assert alive
+    placed = device.Placed(unit, (BATCH, N), operands, extents=shape)
+    result = device.rows(kind, x, N, placed.hook)
 
     def apply(v: np.ndarray) -> np.ndarray:
         i, j = np.indices(shape)
