@@ -45,7 +45,7 @@ class Compiled:
 
     def __init__(self, unit: Unit) -> None:
         self.unit = unit
-        label = f"{unit.signature.callback!r} for {unit.pipeline}, {unit.arch}"
+        label = f"{unit.label} for {unit.pipeline}, {unit.arch}"
         artifact = default_store().get_or_make(unit.key(), self._compile, label)
         self.ltoir, self.metadata = artifact.payload, artifact.metadata
         self.result_dtype = np.dtype(artifact.metadata["result_dtype"])
@@ -62,7 +62,7 @@ class Compiled:
 
     @cached_property
     def _linked(self) -> Artifact:
-        label = f"{self.unit.signature.callback!r} in a stand-in kernel"
+        label = f"{self.unit.label} in a stand-in kernel"
         return default_store().get_or_make(f"{self.unit.key()}; linked", lambda: link_units([self]), label)
 
     @property
@@ -82,7 +82,7 @@ class Compiled:
         place = f"fft {unit.side}" if unit.pipeline == "fft" else unit.pipeline
         kind = f"{unit.signature.value_dtype} to {self.result_dtype}"
         size = f"{len(self.ltoir)} bytes of LTO-IR"
-        return f"<Compiled {unit.signature.callback!r}: {place}, {kind}, {unit.arch}, {size}>"
+        return f"<Compiled {unit.label}: {place}, {kind}, {unit.arch}, {size}>"
 
 
 # --- links ----------------------------------------------------------------------------------------------------------

@@ -111,8 +111,10 @@ class _Kernel:
         if not self.unit.whole_rows:
             return [self._index(b.add(number, self.integer(k)) if k else number) for k in range(lanes)]
         index, axis = self._index(number), self.innermost
-        moved = [self.emitter.integer(b.add(index[axis].parts[0], I64(k))) if k else index[axis] for k in range(lanes)]
-        return [(*index[:axis], last, *index[axis + 1 :]) for last in moved]
+        first = resized(self.emitter, index[axis].parts[0], self.bits)
+        following = [b.add(first, self.integer(k), flags=("nuw", "nsw")) for k in range(1, lanes)]
+        along = [index[axis], *(self.emitter.integer(resized(self.emitter, last, 64)) for last in following)]
+        return [(*index[:axis], last, *index[axis + 1 :]) for last in along]
 
     def _index(self, number: ir.Value) -> Index:
         return self.decoder.index(resized(self.emitter, number, 64))

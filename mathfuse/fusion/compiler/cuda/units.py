@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -94,6 +95,11 @@ class Unit:
         return self.symbol or (self.prototype.symbol if self.prototype else ELEMENTWISE)
 
     @property
+    def label(self) -> str:
+        """What the log calls its callback."""
+        return repr(self.signature.callback) if self.signature.callback else "a copy"
+
+    @property
     def layout(self) -> Layout:
         """Where the slots of the parameter block stand."""
         if self.pipeline == "fft":
@@ -145,5 +151,9 @@ def analyse(unit: Unit) -> Analysis:
     """
     options = {name: str(getattr(unit, name)) for name in ("dtype", "side", "stored_dtype", "geometry", "scale")}
     key = artifact_key(f"cuda {unit.pipeline} analysis", unit.signature, "any", **options)
-    label = f"{unit.signature.callback!r}: types"
-    return Analysis(default_store().get_or_make(key, lambda: Artifact(b"", unit.lower()[1]), label).metadata)
+    make = functools.partial(_analysis, unit)
+    return Analysis(default_store().get_or_make(key, make, f"{unit.label}: types").metadata)
+
+
+def _analysis(unit: Unit) -> Artifact:
+    return Artifact(b"", unit.lower()[1])

@@ -329,7 +329,7 @@ SIDES = [
 @pytest.mark.parametrize("lengths", BOXES, ids=str)
 @pytest.mark.parametrize(("family", "side"), SIDES)
 def test_more_axes(family, side, lengths, batch):
-    """Callbacks in 2-D and 3-D transforms, on the real sides too; a spectrum of c2r is only scaled, for its symmetry."""
+    """Callbacks in 2-D and 3-D transforms, on real sides too; a spectrum of c2r is only scaled, for its symmetry."""
     shape = (batch, *lengths)
     x = given(family, "float32", shape)
     plain = reference(family, wide(x), lengths)
