@@ -259,8 +259,7 @@ def upload(array: Any, device: int, stream: int, what: str = "the array") -> Dev
     Memory without gaps keeps its order of axes, and broadcast axes stay so; anything else is laid out in C order.
     """
     view = host.as_host(array, what).view
-    repeated = tuple(slice(1) if s == 0 else slice(None) for s in view.strides)
-    once = view[repeated]
+    once = view[(*(slice(1) if s == 0 else slice(None) for s in view.strides), ...)]
     ordered = once.transpose(sorted(range(once.ndim), key=lambda axis: -once.strides[axis]))
     if not ordered.flags.c_contiguous:
         ordered = once = np.array(once, order="C")
