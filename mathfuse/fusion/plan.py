@@ -12,6 +12,7 @@ choices into something that runs, and `_replace`, which puts other operands in t
 
 from __future__ import annotations
 
+import html
 import logging
 import threading
 import time
@@ -59,6 +60,16 @@ class Explanation:
         lines += [f"{name}: {text}" for name, text in self.details]
         return "\n  ".join([*lines, f"workspace: {self.workspace_bytes:,} bytes"])
 
+    def _repr_html_(self) -> str:
+        """A table for notebooks."""
+        rows = [("strategy", f"<b>{html.escape(self.strategy)}</b>: {html.escape(self.reason)}")]
+        rows += [(f"not {name}", html.escape(why)) for name, why in self.rejected]
+        rows += [(f"pass {i}", html.escape(text)) for i, text in enumerate(self.passes, 1)]
+        rows += [(name, html.escape(text)) for name, text in self.details]
+        rows += [("workspace", f"{self.workspace_bytes:,} bytes")]
+        cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{text}</td></tr>" for name, text in rows)
+        return f"<table><caption>{html.escape(self.title)}</caption>{cells}</table>"
+
 
 class Prepared(Protocol):
     """A decision ready to run. It never changes, so several threads may run it at once."""
@@ -66,7 +77,7 @@ class Prepared(Protocol):
     @property
     def explanation(self) -> Explanation: ...
 
-    def run(self, out: Any) -> Any: ...
+    def run(self, out: Any, stream: Any) -> Any: ...
 
 
 Operands = TypeVar("Operands")
@@ -130,13 +141,16 @@ class Plan(Generic[Operands, Choices]):
             self._install(self._alive(), self.choices(**given))
         return self
 
-    def execute(self, out: Any = None) -> Any:
-        """Run on the operands as they are now.
+    def execute(self, out: Any = None, stream: Any = None) -> Any:
+        """Run on the operands as they are now. On a GPU it only queues the work: nothing waits for it.
 
         Parameters
         ----------
         out : array, optional
             Where the result goes, of its shape and dtype. By default a new array of the input's framework.
+        stream : optional
+            On a GPU: the stream to queue on, an int (``cudaStream_t``), a CuPy, PyTorch or cuda.core stream, or anything
+            with ``__cuda_stream__``. By default the current stream of the input's framework.
 
         Returns
         -------
@@ -148,7 +162,8 @@ class Plan(Generic[Operands, Choices]):
         PlanError
             Before `plan`, after `free`, or if `out` does not fit or overlaps an operand.
         """
-        return self._ready("execute").run(out)
+        prepared = self._prepared
+        return (prepared or self._ready("execute")).run(out, stream)
 
     def reset_operands(self: Self, x: Any = None, **operands: Any) -> Self:
         """Put other data in the place of the input and of named operands, of the same shapes and dtypes.
@@ -208,6 +223,11 @@ class Plan(Generic[Operands, Choices]):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.free()
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the explanation, once there is one."""
+        prepared = self._prepared
+        return prepared.explanation._repr_html_() if prepared else html.escape(repr(self))
 
     def __repr__(self) -> str:
         prepared = self._prepared

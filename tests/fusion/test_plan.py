@@ -37,7 +37,7 @@ class Product:
             workspace_bytes=1024,
         )
 
-    def run(self, out: Any) -> float:
+    def run(self, out: Any, stream: Any = None) -> float:
         time.sleep(self.choices.delay)
         return self.x * self.choices.factor
 

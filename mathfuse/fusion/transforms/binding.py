@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,25 +12,24 @@ from mathfuse.epilogs import Callback, Constant
 from mathfuse.epilogs.values import is_scalar
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.transforms.kinds import Shape
+from mathfuse.fusion.transforms.pipeline import Function, Held
 from mathfuse.runtime import arrays
-from mathfuse.runtime.arrays import HostArray
 from mathfuse.runtime.errors import CallbackError, PlanError
-
-if TYPE_CHECKING:
-    from mathfuse.fusion.transforms.pipeline import Function
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A callback with every operand bound, its arrays (captured ones, too) and its operands as the CPU reads them."""
+    """A callback with every operand bound, its arrays (captured ones, too) and its operands as they are read."""
 
     callback: Callback
-    hosts: Mapping[str, HostArray]
+    arrays: Mapping[str, Held]
     operands: Mapping[str, Any]
 
 
-def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None = None) -> Bound | None:
+def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None, read: Callable[[Any, str], Held]) -> Bound | None:
     """`callback` as a prolog or epilog, its free operands taken from `inputs`; None where there is none.
+
+    `read` takes an array, and what messages call it, to the execution space.
 
     Raises
     ------
@@ -53,10 +52,10 @@ def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None = None) -> 
             f"{kind} {callback} has unbound operands: write {callback.links[0].function.__name__}({names})"
         )
     values = {name: unwrapped(value) for name, value in callback.bound.items()}
-    hosts = {name: arrays.as_host(v, f"operand {name!r}") for name, v in values.items() if not is_scalar(v)}
-    operands = {name: hosts[name].view if name in hosts else v for name, v in values.items()}
-    captured = {name: arrays.as_host(v, "a captured array") for name, v in captured_arrays(callback).items()}
-    return Bound(callback, {**hosts, **captured}, operands)
+    held = {name: read(value, f"operand {name!r}") for name, value in values.items() if not is_scalar(value)}
+    operands = {name: held[name].view if name in held else value for name, value in values.items()}
+    captured = {name: read(value, "a captured array") for name, value in captured_arrays(callback).items()}
+    return Bound(callback, {**held, **captured}, operands)
 
 
 def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback | None:
@@ -105,9 +104,9 @@ def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: S
         Of the index space.
     """
     for name, patterns in accesses.items():
-        if name not in bound.hosts:
+        if name not in bound.arrays:
             continue
-        shape = bound.hosts[name].view.shape
+        shape = bound.arrays[name].view.shape
         for pattern in patterns:
             if pattern == "broadcast":
                 needed = extents[len(extents) - len(shape) :]
@@ -128,28 +127,20 @@ def _least(index: int | str | None, extents: Shape) -> int:
     return 1 if index is None else extents[index]
 
 
-def output(out: Any, shape: Shape, dtype: np.dtype) -> np.ndarray:
-    """A writable view of `out`.
-
-    Raises
-    ------
-    PlanError
-        If it has not the shape and dtype of the result.
-    """
-    view = arrays.as_output(out)
+def check_output(view: Any, shape: Shape, dtype: np.dtype) -> None:
+    """Raise PlanError if `view`, an output, has not the shape and dtype of the result."""
     if view.shape != shape or view.dtype != dtype:
         raise PlanError(f"out has dtype {view.dtype} and shape {view.shape}, the result has {dtype} and {shape}")
-    return view
 
 
-def check_overlap(out: np.ndarray, x: np.ndarray, in_place: bool) -> None:
+def check_overlap(out: Any, x: Any, in_place: bool) -> None:
     """Raise PlanError if `out` shares memory with `x` where it may not."""
     if arrays.overlaps(out, x) and not (in_place and arrays.same_view(out, x)):
         how = "pass x itself as out" if in_place else "this plan cannot work in place"
         raise PlanError(f"out overlaps the input in memory: {how}, or give memory of its own")
 
 
-def shares_operand(out: np.ndarray, operands: Mapping[str, HostArray], functions: Mapping[Any, Function]) -> bool:
+def shares_operand(out: Any, functions: Mapping[Any, Function]) -> bool:
     """Whether `out` is an operand that the epilog reads at the element's own index only: it may become the result.
 
     Raises
@@ -157,11 +148,14 @@ def shares_operand(out: np.ndarray, operands: Mapping[str, HostArray], functions
     PlanError
         If it shares memory with an operand in any other way.
     """
-    own = functions["epilog"].own if "epilog" in functions else frozenset()
-    elsewhere = {name for role, function in functions.items() if role != "epilog" for name in function.operands}
-    shared = [name for name, host in operands.items() if arrays.overlaps(out, host.view)]
-    for name in shared:
-        if name not in own or name in elsewhere or not arrays.same_view(out, operands[name].view):
+    shared = [
+        (role == "epilog" and name in function.own and arrays.same_view(out, array.view), name)
+        for role, function in functions.items()
+        for name, array in function.arrays.items()
+        if arrays.overlaps(out, array.view)
+    ]
+    for fits, name in shared:
+        if not fits:
             raise PlanError(
                 f"out overlaps operand {name!r} in memory: give one of them memory of its own "
                 "(an operand that the epilog reads at [index] only may itself be out)"
@@ -175,15 +169,15 @@ def read_at_own_index(bound: Bound, accesses: Mapping[str, Any], extents: Shape)
     return frozenset(
         name
         for name, patterns in accesses.items()
-        if name in bound.hosts and bound.hosts[name].view.shape == extents and all(p in own for p in patterns)
+        if name in bound.arrays and bound.arrays[name].view.shape == extents and all(p in own for p in patterns)
     )
 
 
-def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: np.ndarray | None) -> None:
+def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: Any) -> None:
     """Raise PlanError where an operand that is written shares memory with something that is read."""
     for name in assigned:
-        target = bound.hosts[name].view
-        others = {repr(other): host.view for other, host in bound.hosts.items() if other != name}
+        target = bound.arrays[name].view
+        others = {repr(other): array.view for other, array in bound.arrays.items() if other != name}
         if x is not None:
             others["the input"] = x
         for other, view in others.items():

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from mathfuse.epilogs import Callback
-from mathfuse.fusion.transforms.backends import BACKENDS
-from mathfuse.fusion.transforms.pipeline import Tuning
-from mathfuse.runtime import settings
-from mathfuse.runtime.errors import PlanError, UnsupportedError
+from mathfuse.fusion.transforms.cpu.backends import BACKENDS
+from mathfuse.runtime.errors import PlanError
+
+EXECUTIONS = ("cpu", "cuda")
+STRATEGIES = {"cpu": ("cpu",), "cuda": ("callback", "sequence")}
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,18 @@ class Choices:
     prolog_inputs, epilog_inputs : mapping, optional
         Their free operands, by name.
     execution : {None, "cpu", "cuda"}
-        Where to run; None is where the input is.
+        Where to run; None is where the input is. NumPy arrays with "cuda" are copied to the GPU and back.
+    strategy : {None, "callback", "sequence", "cpu"}
+        How to run; None takes the fastest by the rule, or by timing.
+    tune : bool
+        On a GPU: time the strategies that come into question, take the fastest, and remember it for this problem.
     workers : int, optional
-        Threads; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
+        On the CPU: threads; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
     block_bytes : int, optional
-        Bytes that a thread works on while they are hot; by default half of a core's L2 cache, or
+        On the CPU: bytes that a thread works on while they are hot; by default half of a core's L2 cache, or
         ``MATHFUSE_BLOCK_BYTES``.
     backend : {None, "pocketfft", "mkl"}
-        The FFT library; None takes the fastest that is installed, timed once in a process.
+        On the CPU: the FFT library; None takes the fastest that is installed, timed once in a process.
     """
 
     prolog: Callback | None = None
@@ -41,23 +46,34 @@ class Choices:
     prolog_inputs: Mapping[str, Any] | None = None
     epilog_inputs: Mapping[str, Any] | None = None
     execution: str | None = None
+    strategy: str | None = None
+    tune: bool = False
     workers: int | None = None
     block_bytes: int | None = None
     backend: str | None = None
 
     def __post_init__(self) -> None:
-        if self.execution == "cuda":
-            raise UnsupportedError('execution="cuda" is not in this version: use execution="cpu", or leave it out')
-        if self.execution not in (None, "cpu"):
-            raise PlanError(f'execution={self.execution!r}: it is None, "cpu" or "cuda"')
-        if self.backend is not None and (not isinstance(self.backend, str) or self.backend not in BACKENDS):
-            raise PlanError(f"backend={self.backend!r}: it is None or one of {', '.join(BACKENDS)}")
+        known = dict.fromkeys(name for names in STRATEGIES.values() for name in names)
+        for name, value, table in (
+            ("execution", self.execution, EXECUTIONS),
+            ("strategy", self.strategy, known),
+            ("backend", self.backend, BACKENDS),
+        ):
+            if value is not None and (not isinstance(value, str) or value not in table):
+                raise PlanError(f"{name}={value!r}: it is None or one of {', '.join(table)}")
         for name, number in (("workers", self.workers), ("block_bytes", self.block_bytes)):
             if number is not None and not (
                 isinstance(number, int | np.integer) and not isinstance(number, bool) and number >= 1
             ):
                 raise PlanError(f"{name}={number!r}: it must be a whole number, 1 or more")
+        if not isinstance(self.tune, bool | np.bool_):
+            raise PlanError(f"tune={self.tune!r}: it is True or False")
 
-    def tuning(self) -> Tuning:
-        """Threads and bytes, the environment's where none are asked for."""
-        return Tuning(self.workers or settings.workers(), self.block_bytes or settings.block_bytes(), self.backend)
+    def check(self, execution: str) -> None:
+        """Raise PlanError for a strategy that does not exist where the plan runs.
+
+        Options for the other place are no error: one program may serve both.
+        """
+        if self.strategy is not None and self.strategy not in STRATEGIES[execution]:
+            there = " or ".join(map(repr, STRATEGIES[execution]))
+            raise PlanError(f"strategy={self.strategy!r} does not run with execution={execution!r}: it is {there}")

@@ -1,20 +1,33 @@
-"""What a plan computes, in plain data: passes, callbacks with what they see, shapes and dtypes. A strategy runs it."""
+"""What a plan computes, in plain data: transforms, callbacks with what they see, shapes and dtypes. A strategy runs it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from mathfuse.fusion.transforms.kinds import Shape
-from mathfuse.fusion.transforms.passes import Pass, Role
+from mathfuse.fusion.transforms.kinds import Problem, Shape, complex_of, real_of
 
 if TYPE_CHECKING:
     from mathfuse.epilogs import Callback
     from mathfuse.fusion.compiler.cpu.kernels import Analysis, CpuKernel
     from mathfuse.fusion.compiler.cpu.spec import ElementwiseSpec
+
+Role = Literal["prolog", "transfer", "epilog"]
+
+
+class Held(Protocol):
+    """An array as an execution space reads it."""
+
+    @property
+    def view(self) -> Any:
+        """What has its shape, dtype and strides: a NumPy array, or a description of device memory."""
+
+    @property
+    def copied(self) -> bool:
+        """Whether it is a copy, which later changes of the user's array do not reach."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +42,8 @@ class Function:
         What it reads and what is stored; None stores what it returns.
     extents, shape, axes
         The extents of its index space, the logical ones that it sees as `shape`, and the transform axes.
-    operands
-        Scalars and host arrays, by name.
+    operands, arrays
+        Bound scalars and arrays as the execution space reads them, by name; and all arrays, captured ones too.
     source
         The whole input, for a prolog.
     assigned, own
@@ -44,7 +57,8 @@ class Function:
     shape: Shape
     axes: Shape
     operands: Mapping[str, Any]
-    source: np.ndarray | None = None
+    arrays: Mapping[str, Held]
+    source: Any = None
     assigned: frozenset[str] = frozenset()
     own: frozenset[str] = frozenset()
 
@@ -61,7 +75,7 @@ class Function:
         return analyse(self._spec(tuple(range(len(self.extents)))))
 
     def kernel(self, order: Shape, unit_stride: tuple[bool, bool], in_place: bool) -> CpuKernel:
-        """The compiled kernel for blocks of one memory layout."""
+        """The compiled CPU kernel for blocks of one memory layout."""
         from mathfuse.fusion.compiler.cpu.kernels import elementwise
 
         return elementwise(self._spec(order, unit_stride, in_place))
@@ -86,35 +100,53 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Tuning:
-    """Threads, bytes of a hot box and, where it is not to be found by timing, the back end."""
-
-    workers: int
-    block_bytes: int
-    backend: str | None = None
-
-
-@dataclass(frozen=True)
-class Call:
-    """A whole transform as SciPy's function of any number of axes: what there is to do where no callback is."""
-
-    name: str
-    lengths: Shape
-    axes: Shape
-    norm: str | None
-
-
-@dataclass(frozen=True)
 class Pipeline:
-    """Passes over memory; `halved` says that the spectrum has half of `real_axis` and the result, real, all of it."""
+    """One transform, or a transform and its inverse with the role "transfer" between them.
 
-    passes: tuple[Pass, ...]
+    Parameters
+    ----------
+    problems
+        The transforms in order.
+    functions
+        Callbacks by their role.
+    computed
+        dtype of what is transformed: the input's or the prolog's, in 32 or 64 bits.
+    out_dtype
+        dtype of the result.
+    """
+
+    problems: tuple[Problem, ...]
     functions: Mapping[Role, Function]
-    spectrum_shape: Shape
-    spectrum_dtype: np.dtype
-    out_shape: Shape
+    computed: np.dtype
     out_dtype: np.dtype
-    real_axis: int
-    halved: bool
-    call: Call | None
-    tuning: Tuning
+
+    @property
+    def axes(self) -> Shape:
+        return self.problems[0].axes
+
+    @property
+    def real_axis(self) -> int:
+        """The axis that a half spectrum halves."""
+        return self.axes[-1]
+
+    @property
+    def spectrum_shape(self) -> Shape:
+        return self.problems[0].spectrum_shape
+
+    @property
+    def spectrum_dtype(self) -> np.dtype:
+        return complex_of(self.computed)
+
+    @property
+    def out_shape(self) -> Shape:
+        return self.problems[-1].out_shape
+
+    @property
+    def halved(self) -> bool:
+        """Whether the spectrum has half of the real axis, and the result, real, all of it."""
+        return self.problems[-1].kind.family == "c2r"
+
+    @property
+    def transformed(self) -> np.dtype:
+        """dtype of the result before its epilog."""
+        return real_of(self.computed) if self.halved else self.spectrum_dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import FunctionType
 from typing import Any
@@ -12,32 +12,14 @@ import numpy as np
 from mathfuse.epilogs import Callback
 from mathfuse.epilogs.ready_made import multiply
 from mathfuse.fusion.compiler.emit.scalars import precision_of
-from mathfuse.fusion.plan import Explanation, Plan
+from mathfuse.fusion.plan import Plan, Prepared
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.choices import Choices
-from mathfuse.fusion.transforms.cpu import CpuStrategy
-from mathfuse.fusion.transforms.kinds import Ints, Shape, complex_of, compute_dtype, real_of, replaced, resolve
-from mathfuse.fusion.transforms.passes import Pass, Role, filter_passes, transform_passes
-from mathfuse.fusion.transforms.pipeline import Call, Function, Pipeline
+from mathfuse.fusion.transforms.kinds import Ints, Problem, Shape, complex_of, compute_dtype, real_of, resolve
+from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
+from mathfuse.fusion.transforms.spaces import Request, space_of
 from mathfuse.runtime import arrays
-from mathfuse.runtime.arrays import HostArray
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
-
-
-@dataclass(frozen=True)
-class Outline:
-    """A computation but for its callbacks."""
-
-    passes: Callable[[Collection[Role]], list[Pass]]
-    axes: Shape
-    prolog_shape: Shape  # logical extents that a prolog sees
-    full_shape: Shape  # and the other callbacks
-    spectrum_shape: Shape
-    out_shape: Shape
-    real_input: bool = False  # of necessity
-    real_result: bool = False
-    in_place: bool = False  # whether the result may replace the input
-    call: Call | None = None  # the same without callbacks
 
 
 @dataclass(frozen=True)
@@ -48,92 +30,55 @@ class Operands:
     transfer: Callback | None = None
 
 
-@dataclass(frozen=True)
-class Prepared:
-    """A strategy, and what is needed to take outputs and to hand results over."""
-
-    strategy: CpuStrategy
-    title: str
-    user_x: Any
-    x: HostArray
-    in_place: bool
-    operands: Mapping[str, HostArray]
-
-    @property
-    def explanation(self) -> Explanation:
-        return self.strategy.explain(self.title)
-
-    def run(self, out: Any) -> Any:
-        if self.x.copied:  # what cannot be read in place is read anew for each run
-            self.x.view[...] = arrays.as_host(self.user_x, "x").view
-        if out is None:
-            return self.x.restore(self.strategy.run())
-        pipeline = self.strategy.pipeline
-        view = binding.output(out, pipeline.out_shape, pipeline.out_dtype)
-        binding.check_overlap(view, self.x.view, self.in_place)
-        if binding.shares_operand(view, self.operands, pipeline.functions):
-            view[...] = self.strategy.run()
-        else:
-            self.strategy.run(view)
-        return out
-
-
 class TransformPlan(Plan[Operands, Choices]):
-    """What a transform and a filter share: everything but the outline."""
+    """What a transform and a filter share: everything but the problems."""
 
     choices = Choices
 
-    def _outline(self, shape: Shape, dtype: np.dtype) -> Outline:
-        """What is computed of an array of `shape` that holds, or that the prolog turns into, `dtype`."""
-        raise AssertionError("a plan supplies _outline")
+    def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
+        """The transforms of an array that holds, or that the prolog turns into, `dtype`."""
+        raise AssertionError("a plan supplies _problems")
+
+    def _in_place(self, dtype: np.dtype) -> bool:
+        """Whether the result may replace an input of `dtype`."""
+        raise AssertionError("a plan supplies _in_place")
 
     def _prepare(self, operands: Operands, choices: Choices) -> Prepared:
-        x = arrays.as_host(operands.x, "x")
-        prolog = binding.bound(choices.prolog, "prolog", choices.prolog_inputs)
-        transfer = binding.bound(operands.transfer, "epilog")
-        epilog = binding.bound(choices.epilog, "epilog", choices.epilog_inputs)
-        outline = self._outline(x.view.shape, x.view.dtype)
+        space = space_of(operands.x, choices)
+        x = space.read(operands.x, "x")
+        prolog = binding.bound(choices.prolog, "prolog", choices.prolog_inputs, space.read)
+        transfer = binding.bound(operands.transfer, "epilog", None, space.read)
+        epilog = binding.bound(choices.epilog, "epilog", choices.epilog_inputs, space.read)
+        first = self._problems(x.view.dtype)[0]
         functions: dict[Role, Function] = {}
         dtype = x.view.dtype
         if prolog:
-            functions["prolog"] = before = _prolog(prolog, x.view, outline)
+            functions["prolog"] = before = _prolog(prolog, x.view, first)
             dtype = before.stored
         dtype = compute_dtype(dtype)
-        outline = self._outline(x.view.shape, dtype)
-        if outline.real_input and dtype.kind == "c":
+        problems = self._problems(dtype)
+        first, last = problems[0], problems[-1]
+        if first.kind.family == "r2c" and dtype.kind == "c":
             nearest = "use a complex transform, such as fftn"
             if prolog:
                 raise CallbackError(
                     f"prolog {prolog.callback} returns {dtype}, {self._title} takes real input: {nearest}"
                 )
             raise UnsupportedError(f"{self._title} takes real input, x is {dtype}: {nearest}")
-        spectrum = complex_of(dtype)
-        out_dtype = real_of(dtype) if outline.real_result else spectrum
+        spectrum, real_result = complex_of(dtype), last.kind.family == "c2r"
+        out_dtype = real_of(dtype) if real_result else spectrum
         if transfer:
-            functions["transfer"] = _function(transfer, "transfer", spectrum, outline, outline.spectrum_shape, spectrum)
+            functions["transfer"] = _function(transfer, "transfer", spectrum, first, first.spectrum_shape, spectrum)
         if epilog:
-            functions["epilog"] = after = _function(epilog, "epilog", out_dtype, outline, outline.out_shape)
+            functions["epilog"] = after = _function(epilog, "epilog", out_dtype, last, last.out_shape)
             out_dtype = after.stored
-            if outline.real_result and out_dtype.kind == "c":
+            if real_result and out_dtype.kind == "c":
                 raise CallbackError(
                     f"epilog {epilog.callback} returns {out_dtype}, the result of {self._title} is real"
                 )
-        pipeline = Pipeline(
-            passes=tuple(outline.passes(functions)),
-            functions=functions,
-            spectrum_shape=outline.spectrum_shape,
-            spectrum_dtype=spectrum,
-            out_shape=outline.out_shape,
-            out_dtype=out_dtype,
-            real_axis=outline.axes[-1],
-            halved=outline.real_result,
-            call=None if functions else outline.call,
-            tuning=choices.tuning(),
-        )
-        strategy = CpuStrategy(pipeline, x.view)
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
-        hosts = {name: host for each in (prolog, transfer, epilog) if each for name, host in each.hosts.items()}
-        return Prepared(strategy, self._title, operands.x, x, outline.in_place and not reads_source, hosts)
+        request = Request(self._title, operands.x, x, self._in_place(dtype) and not reads_source, choices)
+        return space.prepare(Pipeline(problems, functions, dtype, out_dtype), request)
 
     def _replace(
         self, operands: Operands, choices: Choices, x: Any, named: Mapping[str, Any]
@@ -191,23 +136,14 @@ class FFT(TransformPlan):
     """
 
     def __init__(self, x: Any, axes: Ints = None, s: Ints = None, kind: str = "fftn", norm: str | None = None) -> None:
-        self._problem = problem = resolve(kind, arrays.as_host(x, "x").view.shape, s, axes, norm)
+        self._problem = problem = resolve(kind, arrays.shape_of(x, "x"), s, axes, norm)
         super().__init__(f"{kind} of {list(problem.shape)} along {list(problem.axes)}", Operands(x))
 
-    def _outline(self, shape: Shape, dtype: np.dtype) -> Outline:
-        problem = self._problem
-        return Outline(
-            passes=lambda roles: transform_passes(problem, roles),
-            axes=problem.axes,
-            prolog_shape=problem.prolog_shape,
-            full_shape=problem.full_shape,
-            spectrum_shape=problem.spectrum_shape,
-            out_shape=problem.out_shape,
-            real_input=problem.kind.family == "r2c",
-            real_result=problem.kind.family == "c2r",
-            in_place=problem.kind.family == "c2c" and dtype.kind == "c",
-            call=Call(problem.kind.along_real_axis + "n", problem.lengths, problem.axes, problem.norm),
-        )
+    def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
+        return (self._problem,)
+
+    def _in_place(self, dtype: np.dtype) -> bool:
+        return self._problem.kind.family == "c2c" and dtype.kind == "c"
 
 
 class SpectralFilter(TransformPlan):
@@ -239,31 +175,26 @@ class SpectralFilter(TransformPlan):
     """
 
     def __init__(self, x: Any, transfer: Any, axes: Ints = None) -> None:
-        host = arrays.as_host(x, "x")
-        self._axes = resolve("fftn", host.view.shape, None, axes).axes
+        self._shape = arrays.shape_of(x, "x")
+        self._axes = resolve("fftn", self._shape, None, axes).axes
         if isinstance(transfer, FunctionType):
             raise CallbackError(f"transfer={transfer.__name__} is no callback: decorate the function with @mf.epilog")
         filtered = transfer if isinstance(transfer, Callback) else multiply(factor=transfer)
-        super().__init__(f"filter of {list(host.view.shape)} along {list(self._axes)}", Operands(x, filtered))
+        super().__init__(f"filter of {list(self._shape)} along {list(self._axes)}", Operands(x, filtered))
 
-    def _outline(self, shape: Shape, dtype: np.dtype) -> Outline:
-        axes, real = self._axes, dtype.kind != "c"
-        last = axes[-1]
-        return Outline(
-            passes=lambda roles: filter_passes(shape, axes, real, roles),
-            axes=axes,
-            prolog_shape=shape,
-            full_shape=shape,
-            spectrum_shape=replaced(shape, {last: shape[last] // 2 + 1}) if real else shape,
-            out_shape=shape,
-            real_result=real,
-            in_place=True,
-        )
+    def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
+        forward, inverse = ("fftn", "ifftn") if dtype.kind == "c" else ("rfftn", "irfftn")
+        there = resolve(forward, self._shape, None, self._axes)
+        lengths = tuple(self._shape[a] for a in self._axes)
+        return there, resolve(inverse, there.spectrum_shape, lengths, self._axes)
+
+    def _in_place(self, dtype: np.dtype) -> bool:
+        return True
 
 
-def _prolog(bound: binding.Bound, x: np.ndarray, outline: Outline) -> Function:
+def _prolog(bound: binding.Bound, x: Any, problem: Problem) -> Function:
     """The prolog, storing a dtype that can be transformed; integers that it returns never widen what it reads."""
-    free = _function(bound, "prolog", x.dtype, outline, x.shape, source=x)
+    free = _function(bound, "prolog", x.dtype, problem, x.shape, source=x)
     stored = free.stored if free.stored.kind in "fc" else np.dtype(f"f{precision_of(x.dtype) // 8}")
     return replace(free, result_dtype=compute_dtype(stored))
 
@@ -272,14 +203,24 @@ def _function(
     bound: binding.Bound,
     role: Role,
     value_dtype: np.dtype,
-    outline: Outline,
+    problem: Problem,
     extents: Shape,
     result_dtype: np.dtype | None = None,
-    source: np.ndarray | None = None,
+    source: Any = None,
 ) -> Function:
     """A callback in its place, its result dtype found and its operands' shapes checked."""
-    shape = outline.prolog_shape if role == "prolog" else outline.full_shape
-    free = Function(bound.callback, value_dtype, result_dtype, extents, shape, outline.axes, bound.operands, source)
+    shape = problem.prolog_shape if role == "prolog" else problem.full_shape
+    free = Function(
+        callback=bound.callback,
+        value_dtype=value_dtype,
+        result_dtype=result_dtype,
+        extents=extents,
+        shape=shape,
+        axes=problem.axes,
+        operands=bound.operands,
+        arrays=bound.arrays,
+        source=source,
+    )
     found = free.analysis()
     binding.check_reads(bound, role, found.accesses, extents)
     binding.check_assigned(bound, role, found.assigned, source)

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+from mathfuse.fusion.transforms.cpu.passes import Box
 from mathfuse.fusion.transforms.kinds import Shape
-from mathfuse.fusion.transforms.passes import Box
 
 
 class Storage(Protocol):

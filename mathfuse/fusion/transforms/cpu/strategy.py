@@ -9,12 +9,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from mathfuse.fusion.plan import Explanation
-from mathfuse.fusion.transforms import backends
+from mathfuse.fusion.transforms.cpu import backends
+from mathfuse.fusion.transforms.cpu.passes import (
+    Box,
+    Fft,
+    Pass,
+    boxes,
+    filter_passes,
+    lines_per_box,
+    stride_conflicts,
+    transform_passes,
+)
+from mathfuse.fusion.transforms.cpu.storage import Halves, Storage, Whole, same_memory
+from mathfuse.fusion.transforms.cpu.workers import share
 from mathfuse.fusion.transforms.kinds import Shape, real_of, replaced
-from mathfuse.fusion.transforms.passes import Box, Fft, Pass, Role, boxes, lines_per_box, stride_conflicts
-from mathfuse.fusion.transforms.pipeline import Pipeline
-from mathfuse.fusion.transforms.storage import Halves, Storage, Whole, same_memory
-from mathfuse.fusion.transforms.workers import share
+from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 
 # Boxes of columns that are worked on in place take no memory and may be wider than the cache: 4096 complex64 at runs of
 # 2 KiB, which prefetchers follow, took kernels half the time that they took at runs of 256 bytes.
@@ -55,23 +64,34 @@ class Stage:
         return f"{self.plan} in {len(self.boxes)} boxes{hot} by {names}"
 
 
+@dataclass(frozen=True)
+class Tuning:
+    """Threads, bytes of a hot box and, where it is not to be found by timing, the back end."""
+
+    workers: int
+    block_bytes: int
+    backend: str | None = None
+
+
 class CpuStrategy:
     """A pipeline bound to its input and operands; safe to run from several threads at once."""
 
-    def __init__(self, pipeline: Pipeline, x: np.ndarray) -> None:
-        self.pipeline, self.x = pipeline, x
+    def __init__(self, pipeline: Pipeline, tuning: Tuning, x: np.ndarray) -> None:
+        self.pipeline, self.tuning, self.x = pipeline, tuning, x
+        self.passes = passes_of(pipeline)
+        self._call = pipeline.problems[0] if len(pipeline.problems) == 1 and not pipeline.functions else None
         self._stages: dict[tuple[int, ...], list[Stage]] = {}
         self._default = self.stages(self.new_out())  # whatever cannot be compiled fails here
         backs = {backend.name: backend for stage in self._default for backend in stage.backends}
-        self._caller = backs.get("pocketfft") if len(backs) == 1 and pipeline.call and x.size else None
+        self._caller = backs.get("pocketfft") if len(backs) == 1 and self._call and x.size else None
 
     def new_out(self) -> np.ndarray:
         return np.empty(self.pipeline.out_shape, self.pipeline.out_dtype)
 
     def run(self, out: np.ndarray | None = None) -> np.ndarray:
         """Compute into `out`, of the right shape and dtype and any strides, or into a new array."""
-        if out is None and self._caller and self.pipeline.call:
-            return self._caller.call(self.pipeline.call, self.x, self.pipeline.tuning.workers)
+        if out is None and self._caller and self._call:
+            return self._caller.call(self._call, self.x, self.tuning.workers)
         begun = self._begin() if out is None else None
         if out is None:
             out = self.new_out() if begun is None else begun
@@ -80,37 +100,39 @@ class CpuStrategy:
             for stage in self.stages(out)[begun is not None :]:
                 source = x if stage.plan.source == "x" else work
                 target = result if stage.plan.target == "out" else work
-                stage.run(source, target, self.pipeline.tuning.workers)
+                stage.run(source, target, self.tuning.workers)
         return out
 
     def _begin(self) -> np.ndarray | None:
         """A new result after the first pass, if one call of the library makes it: nothing is copied, then."""
-        p, first = self.pipeline, self.pipeline.passes[0]
+        p, first = self.pipeline, self.passes[0]
         fft, backend = first.transforms[0], self._default[0].backends[0]
         made = replaced(first.extents, {first.axis: fft.writes})
         if len(first.steps) > 1 or (made, p.spectrum_dtype) != (p.out_shape, p.out_dtype):
             return None
-        begun = backend.whole(fft, self.x[tuple(map(slice, first.extents))], first.axis, p.tuning.workers)
+        begun = backend.whole(fft, self.x[tuple(map(slice, first.extents))], first.axis, self.tuning.workers)
         return begun if begun.flags.c_contiguous else None
 
     def stages(self, out: np.ndarray) -> list[Stage]:
         """The passes prepared for outputs with the strides of this one."""
         if out.strides not in self._stages:
             work = self._work(out)
-            self._stages[out.strides] = [self._stage(plan, work, out) for plan in self.pipeline.passes]
+            self._stages[out.strides] = [self._stage(plan, work, out) for plan in self.passes]
         return self._stages[out.strides]
 
     def explain(self, title: str) -> Explanation:
         """The decisions for an output in C order."""
-        out, tuning = self.new_out(), self.pipeline.tuning
+        out, tuning = self.new_out(), self.tuning
         stages, work = self.stages(out), self._work(out)
         backs = {f"{step.op}({step.length})": b for s in stages for step, b in zip(s.plan.transforms, s.backends)}
         details = [(step, f"{backend.name}, {backend.reason}") for step, backend in backs.items()]
         details.append(("threads", str(tuning.workers)))
         title = f"{title} → {out.dtype}{list(out.shape)}"
-        if self._caller and self.pipeline.call:
+        if self._caller and self._call:
             reason = "the input is in CPU memory and there is no callback: one call of the library, unless out is given"
-            return Explanation(title, "cpu", reason, (), (f"scipy.fft.{self.pipeline.call.name}",), tuple(details))
+            return Explanation(
+                title, "cpu", reason, (), (f"scipy.fft.{backends.function_of(self._call)}",), tuple(details)
+            )
         moved = f"each callback would move {out.nbytes:,} bytes there and back again"
         return Explanation(
             title=title,
@@ -125,7 +147,7 @@ class CpuStrategy:
     def _work(self, out: np.ndarray) -> Storage:
         """Where the spectrum lies between two passes: in the memory of the result wherever it fits."""
         p = self.pipeline
-        if len(p.passes) == 1 or (out.shape, out.dtype) == (p.spectrum_shape, p.spectrum_dtype):
+        if len(self.passes) == 1 or (out.shape, out.dtype) == (p.spectrum_shape, p.spectrum_dtype):
             return Whole(out)
         if p.halved and out.dtype == real_of(p.spectrum_dtype) and out.strides[p.real_axis] == out.itemsize:
             return Halves.inside(out, p.real_axis)
@@ -170,12 +192,12 @@ class CpuStrategy:
         itemsize = p.spectrum_dtype.itemsize
         lines = math.prod(extent for a, extent in enumerate(plan.extents) if a != axis)
         line_bytes = itemsize * max(step.length for step in plan.transforms)
-        height = lines_per_box(lines, line_bytes, itemsize, wider * p.tuning.block_bytes, p.tuning.workers)
+        height = lines_per_box(lines, line_bytes, itemsize, wider * self.tuning.block_bytes, self.tuning.workers)
         cut = next((s.cut for s in (source, target) if s.cut and s.cut[0] != axis), None)
         return boxes(plan.extents, axis, memory_order(target.strides), height, cut)
 
     def _backend(self, step: Fft, shape: Shape, axis: int, dtype: np.dtype, inside: bool) -> backends.Backend:
-        if name := self.pipeline.tuning.backend:
+        if name := self.tuning.backend:
             backends.load(name)
             return backends.Backend(name, "as asked for")
         return backends.fastest(step, shape, axis, dtype, inside)
@@ -194,8 +216,7 @@ class CpuStrategy:
             "epilog": (in_work, out.strides[inner] == out.itemsize),
         }[role]
         in_place = role == "transfer" or (role == "epilog" and view and work.bytes_beside(out) == 0)
-        kernel = function.kernel(order, unit, in_place)
-        run = kernel.bind(function.operands, function.shape, function.source)
+        run = function.kernel(order, unit, in_place).bind(function.operands, function.shape, function.source)
 
         def step(block: np.ndarray, start: Shape, place: np.ndarray | None) -> np.ndarray:
             if unit[0] and block.strides[inner] != block.itemsize and block.shape[inner] > 1:
@@ -208,6 +229,13 @@ class CpuStrategy:
             return place
 
         return step
+
+
+def passes_of(pipeline: Pipeline) -> list[Pass]:
+    first = pipeline.problems[0]
+    if len(pipeline.problems) == 1:
+        return transform_passes(first, pipeline.functions)
+    return filter_passes(first.shape, first.axes, first.kind.family == "r2c", pipeline.functions)
 
 
 def _transform(backend: backends.Backend, fft: Fft, axis: int, overwrite: bool) -> StepFunction:

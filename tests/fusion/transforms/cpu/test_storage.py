@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mathfuse.fusion.transforms.passes import boxes
-from mathfuse.fusion.transforms.storage import Halves, Whole, same_memory
+from mathfuse.fusion.transforms.cpu.passes import boxes
+from mathfuse.fusion.transforms.cpu.storage import Halves, Whole, same_memory
 
 
 @given(st.integers(1, 9), st.integers(1, 5), st.booleans(), st.sampled_from(["f4", "f8"]))

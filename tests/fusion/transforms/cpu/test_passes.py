@@ -8,8 +8,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mathfuse.fusion.transforms.cpu.passes import (
+    boxes,
+    filter_passes,
+    lines_per_box,
+    stride_conflicts,
+    transform_passes,
+)
 from mathfuse.fusion.transforms.kinds import resolve
-from mathfuse.fusion.transforms.passes import boxes, filter_passes, lines_per_box, stride_conflicts, transform_passes
 
 
 def words(passes):

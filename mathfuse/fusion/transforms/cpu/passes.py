@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mathfuse.fusion.transforms.kinds import Problem, Shape, replaced
+from mathfuse.fusion.transforms.pipeline import Role
 
-Role = Literal["prolog", "transfer", "epilog"]
 Box = tuple[slice, ...]
 CACHE_LINE = 64  # bytes: no box is narrower across its lines, which fills the lanes of a vector unit, too
 SMALL = 1 << 18  # bytes of work below which a second thread costs more than it brings

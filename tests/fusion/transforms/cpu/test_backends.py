@@ -10,9 +10,9 @@ import pytest
 import scipy.fft
 
 import mathfuse as mf
-from mathfuse.fusion.transforms import backends
-from mathfuse.fusion.transforms.backends import Backend, fastest, installed, load
-from mathfuse.fusion.transforms.passes import Fft
+from mathfuse.fusion.transforms.cpu import backends
+from mathfuse.fusion.transforms.cpu.backends import Backend, fastest, installed, load
+from mathfuse.fusion.transforms.cpu.passes import Fft
 
 
 def test_pocketfft_is_always_there():

@@ -12,9 +12,8 @@ from types import ModuleType
 import numpy as np
 import scipy.fft  # noqa: F401  always needed: its time belongs to the imports, not to the first result
 
-from mathfuse.fusion.transforms.kinds import Shape, compute_dtype
-from mathfuse.fusion.transforms.passes import Fft
-from mathfuse.fusion.transforms.pipeline import Call
+from mathfuse.fusion.transforms.cpu.passes import Fft
+from mathfuse.fusion.transforms.kinds import Problem, Shape, compute_dtype
 from mathfuse.runtime.errors import ToolchainError
 
 BACKENDS = {"pocketfft": "scipy.fft", "mkl": "mkl_fft.interfaces.scipy_fft"}
@@ -44,10 +43,10 @@ class Backend:
         """The transform of every line of an array, by as many threads of the library's own."""
         return self._run(step, x, axis, False, workers)
 
-    def call(self, call: Call, x: np.ndarray, workers: int) -> np.ndarray:
+    def call(self, problem: Problem, x: np.ndarray, workers: int) -> np.ndarray:
         """A transform along several axes, by as many threads of the library's own."""
-        x = whole_strides(x)
-        return getattr(load(self.name), call.name)(x, call.lengths, call.axes, call.norm, False, workers)
+        function = getattr(load(self.name), function_of(problem))
+        return function(whole_strides(x), problem.lengths, problem.axes, problem.norm, False, workers)
 
     def _run(self, step: Fft, x: np.ndarray, axis: int, overwrite: bool, workers: int) -> np.ndarray:
         if self.name == "mkl":
@@ -55,6 +54,11 @@ class Backend:
             x = x.copy() if 0 in x.strides else x  # and strides of 0
         x = whole_strides(x)
         return getattr(load(self.name), step.op)(x, step.length, axis, step.norm, overwrite, workers)
+
+
+def function_of(problem: Problem) -> str:
+    """SciPy's function of any number of axes for a problem."""
+    return problem.kind.along_real_axis + "n"
 
 
 def whole_strides(x: np.ndarray) -> np.ndarray:

@@ -1,0 +1,295 @@
+"""A pipeline as a list of steps over buffers, for given layouts and one way of fusing: pure decisions, no GPU.
+
+A step is a cuFFT transform, with or without callbacks, or a generated elementwise kernel. What is done to each element
+(prolog, conversion, padding, re-layout, scale, epilog) is a `Map` in either case: on its own, or as a transform's callback.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from mathfuse.fusion.transforms.cuda.layouts import Layout, Side, dense, interleaved, seen
+from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
+from mathfuse.fusion.transforms.pipeline import Pipeline, Role
+from mathfuse.runtime.cuda.cufft import Call
+
+MOST_AXES = 3  # of one cuFFT transform
+
+
+@dataclass(frozen=True)
+class Fuse:
+    """Whether what is done on the way in, and on the way out, becomes a callback."""
+
+    load: bool = False
+    store: bool = False
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory: "x" the input, "out" the result, others are rooms in the workspace."""
+
+    name: str
+    layout: Layout
+
+    @property
+    def writable(self) -> bool:
+        return self.name != "x"
+
+
+@dataclass(frozen=True)
+class Map:
+    """``target[i] = f(source[i])`` over the target's index space; outside the source, an element is 0.
+
+    Parameters
+    ----------
+    role
+        The callback; None only copies, converts, pads or scales.
+    scale, scale_after
+        A factor, applied before or after the callback.
+    """
+
+    role: Role | None
+    source: Buffer
+    target: Buffer
+    scale: float = 1.0
+    scale_after: bool = False
+
+    @property
+    def padded(self) -> bool:
+        return self.source.layout.shape != self.target.layout.shape
+
+    def __str__(self) -> str:
+        done = [self.role] if self.role else []
+        done += ["pad"] if self.padded else []
+        done += ["scale"] if self.scale != 1 else []
+        return " → ".join([self.source.name, *(done or ["copy"]), self.target.name])
+
+
+@dataclass(frozen=True)
+class Hook:
+    """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says."""
+
+    map: Map
+    side: Side
+    direct: bool
+
+
+@dataclass(frozen=True)
+class Transform:
+    """One call of cuFFT."""
+
+    call: Call
+    forward: bool
+    source: Buffer
+    target: Buffer
+    load: Hook | None = None
+    store: Hook | None = None
+
+    def __str__(self) -> str:
+        shape = "×".join(map(str, self.call.lengths))
+        inside = [f"{hook.map.role or 'convert'} inside" for hook in (self.load, self.store) if hook]
+        source = self.load.map.source.name if self.load else self.source.name
+        target = self.store.map.target.name if self.store else self.target.name
+        name = f"cuFFT {self.call.family}({shape}) × {self.call.batch}"
+        return " → ".join([source, ", ".join([name, *inside]), target])
+
+
+Step = Map | Transform
+
+
+@dataclass(frozen=True)
+class Program:
+    """Steps in order, and the rooms of the workspace they use."""
+
+    fuse: Fuse
+    steps: tuple[Step, ...]
+    rooms: tuple[Buffer, ...]
+
+    @property
+    def transforms(self) -> list[Transform]:
+        return [step for step in self.steps if isinstance(step, Transform)]
+
+    @property
+    def maps(self) -> list[Map]:
+        return [step for step in self.steps if isinstance(step, Map)]
+
+    @property
+    def hooks(self) -> list[Hook]:
+        return [hook for step in self.transforms for hook in (step.load, step.store) if hook]
+
+
+def build(pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> Program:
+    """The steps from `x` to `out`."""
+    builder = _Builder(pipeline, x, out, fuse)
+    count = len(pipeline.problems)
+    for number, problem in enumerate(pipeline.problems):
+        builder.problem(problem, first=number == 0, last=number == count - 1)
+    return Program(fuse, tuple(builder.steps), tuple(builder.rooms))
+
+
+def norm_scale(problem: Problem) -> float:
+    """What cuFFT leaves to do: it never scales."""
+    count, norm = math.prod(problem.lengths), problem.norm or "backward"
+    if norm == "ortho":
+        return 1 / math.sqrt(count)
+    return 1 / count if (norm == "forward") == problem.kind.forward else 1.0
+
+
+class _Builder:
+    """Follows the data: `here` is the buffer where it lies, `waiting` says that its map is still to become a callback."""
+
+    def __init__(self, pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> None:
+        self.pipeline, self.fuse = pipeline, fuse
+        self.out, self.here = Buffer("out", out), Buffer("x", x)
+        self.complex, self.real = complex_of(pipeline.computed), real_of(complex_of(pipeline.computed))
+        self.steps: list[Step] = []
+        self.rooms: list[Buffer] = []
+        self.waiting = False
+        self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
+
+    def problem(self, problem: Problem, first: bool, last: bool) -> None:
+        real, halved = problem.axes[-1], problem.lengths[-1] // 2 + 1
+        lengths = dict(zip(problem.axes, problem.lengths))
+        self.shape = replaced(problem.shape, {**lengths, real: halved} if problem.kind.family == "c2r" else lengths)
+        self.dtype = self.real if problem.kind.family == "r2c" else self.complex
+        self.here = replace(self.here, layout=self.here.layout.cropped(self.shape))
+        if self.role or self.here.layout.shape != self.shape or self.here.layout.dtype != self.dtype:
+            self._move(problem, problem.axes)
+        remaining = problem.axes
+        while remaining:
+            group = self._next(problem, remaining)
+            remaining = tuple(a for a in remaining if a not in group)
+            self._transform(problem, group, final=not remaining, last=last)
+
+    # --- which axes next ---------------------------------------------------------------------------------------------
+
+    def _next(self, problem: Problem, remaining: Shape) -> Shape:
+        """The largest group of axes that cuFFT can take at once; the data is laid out anew where it can take none."""
+        for _ in range(2):
+            for group in self._groups(problem, remaining):
+                if self.waiting or seen(self.here.layout, group, self._batch(group)):
+                    return group
+            self._move(problem, remaining)
+        raise AssertionError(f"no axes of {remaining} can be transformed in {self.here}")
+
+    def _groups(self, problem: Problem, remaining: Shape) -> list[Shape]:
+        """Groups in the order of preference. The real axis is the innermost of the first, or of the last, transform."""
+        family, real = problem.kind.family, problem.axes[-1]
+        order = [a for a in self.here.layout.order() if a in remaining]
+        others = order if family == "c2c" else [a for a in order if a != real]
+        count = len(others)
+        runs = [tuple(others[k - n : k]) for n in range(min(MOST_AXES, count), 0, -1) for k in range(count, n - 1, -1)]
+        if family == "c2c" or real not in remaining:
+            return runs
+        if family == "r2c":
+            return [(*others[len(others) - k + 1 :], real) for k in range(min(MOST_AXES, len(order)), 0, -1)]
+        if not others:
+            return [(real,)]
+        # cuFFT writes to the input of a complex-to-real transform of several axes.
+        whole = len(order) <= MOST_AXES and (self.here.writable or self.waiting)
+        return [(*others, real), *runs] if whole else runs
+
+    def _batch(self, group: Shape) -> Shape:
+        return tuple(a for a in self.here.layout.order() if a not in group)
+
+    # --- steps -------------------------------------------------------------------------------------------------------
+
+    def _transform(self, problem: Problem, group: Shape, final: bool, last: bool) -> None:
+        """Adds the transform of `group`, with what comes after it where it is the problem's final one."""
+        real = problem.axes[-1]
+        family: Family = problem.kind.family if real in group else "c2c"
+        source, batch, load = self.here, self._batch(group), None
+        if self.waiting:
+            load, batch = self._load(group, batch)
+            view = load.side
+        else:
+            view = _visible(source.layout, group, batch)
+        if family == "r2c":
+            self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1] // 2 + 1}), self.complex
+        elif family == "c2r":
+            self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1]}), self.real
+        target, side = self._target(family, group, batch, last=final and last)
+        lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
+        call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
+        step = Transform(call, problem.kind.forward, source, target, load)
+        self.here = target
+        after = self._after(problem, target, last) if final else None
+        if after and self.fuse.store:
+            direct = after.target == target and side.nested(self.shape)
+            step = replace(step, store=Hook(after, side, direct))
+        self.steps.append(step)
+        if after:
+            self.here = after.target
+            if not step.store:
+                self.steps.append(after)
+
+    def _load(self, group: Shape, batch: Shape) -> tuple[Hook, Shape]:
+        """The waiting map as a callback: cuFFT sees the source as it is, or a dense array that is nowhere."""
+        self.waiting, role, self.role = False, self.role, None
+        source = self.here.layout
+        if (source.shape, source.dtype) == (self.shape, self.dtype):
+            side = seen(source, group, batch)
+            if side and side.nested(self.shape):
+                return Hook(Map(role, self.here, self.here), side, direct=True), batch
+        batch = tuple(a for a in self.out.layout.order() if a not in group)
+        virtual = Buffer("cuFFT", dense(self.shape, self.dtype, interleaved(source.order(), group, batch)))
+        return Hook(Map(role, self.here, virtual), _visible(virtual.layout, group, batch), direct=False), batch
+
+    def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
+        """What is to be done to a problem's result, or None.
+
+        A filter's factor goes with its transfer function, after it: the inverse transform is linear.
+        """
+        wanted: Role = "epilog" if last else "transfer"
+        role = wanted if wanted in self.pipeline.functions else None
+        if len(self.pipeline.problems) == 1:
+            scale = norm_scale(problem)
+        else:
+            scale = 1.0 if last else norm_scale(self.pipeline.problems[-1])
+        end = self.out if last else target
+        return Map(role, target, end, scale, not last) if role or scale != 1 or end != target else None
+
+    def _target(self, family: Family, group: Shape, batch: Shape, last: bool) -> tuple[Buffer, Side]:
+        """Where a transform writes: to the result at last, else where its input lies if it may, or to a room."""
+        in_place = [self.here] if self.here.writable and family == "c2c" else []
+        for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
+            if (buffer.layout.shape, buffer.layout.dtype) == (self.shape, self.dtype):
+                side = seen(buffer.layout, group, batch)
+                if side:
+                    return buffer, side
+        room = self._room(interleaved(self.out.layout.order(), group, batch))
+        return room, _visible(room.layout, group, batch)
+
+    def _move(self, problem: Problem, axes: Shape) -> None:
+        """The map on the way in, as a callback to be or as a kernel that writes what cuFFT can see."""
+        if self.here.name == "x" and self.fuse.load and not self.waiting:
+            self.waiting = True
+            return
+        role, self.role, self.waiting = self.role, None, False
+        order, real = self.here.layout.order(), problem.axes[-1]
+        transform = [a for a in order if a in axes]
+        if problem.kind.family != "c2c" and real in axes:
+            transform.remove(real)
+            last = problem.kind.family == "c2r" and len(axes) > MOST_AXES  # the real axis has to wait outside
+            transform.insert(0 if last else len(transform), real)
+        batch = tuple(a for a in self.out.layout.order() if a not in axes)
+        fits = (self.out.layout.shape, self.out.layout.dtype) == (self.shape, self.dtype)
+        whole = seen(self.out.layout, tuple(transform), batch)
+        if fits and whole and self.here.name == "x":
+            target = self.out
+        else:
+            target = self._room(interleaved(order, tuple(transform), batch))
+        self.steps.append(Map(role, self.here, target))
+        self.here = target
+
+    def _room(self, order: Shape) -> Buffer:
+        room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order))
+        self.rooms.append(room)
+        return room
+
+
+def _visible(layout: Layout, group: Shape, batch: Shape) -> Side:
+    side = seen(layout, group, batch)
+    assert side is not None, f"cuFFT cannot see axes {group} of {layout}"
+    return side

@@ -1,0 +1,57 @@
+"""Execution spaces: where a plan runs, and what it needs of the place to read arrays and to prepare itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from mathfuse.fusion.plan import Prepared
+from mathfuse.fusion.transforms.choices import Choices
+from mathfuse.fusion.transforms.pipeline import Held, Pipeline
+from mathfuse.runtime import arrays
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a space prepares a pipeline for.
+
+    Parameters
+    ----------
+    title
+        What is computed, in words.
+    user_x, x
+        The input, and as the space reads it.
+    in_place
+        Whether the result may replace the input.
+    choices
+        What the user asked for.
+    """
+
+    title: str
+    user_x: Any
+    x: Held
+    in_place: bool
+    choices: Choices
+
+
+class Space(Protocol):
+    """The CPU, or a GPU."""
+
+    def read(self, array: Any, what: str) -> Held:
+        """An array as the space reads it; `what` is its name in messages."""
+
+    def prepare(self, pipeline: Pipeline, request: Request) -> Prepared:
+        """Choose a strategy, compile and bind."""
+
+
+def space_of(x: Any, choices: Choices) -> Space:
+    """Where to run: as asked for, else where the input is."""
+    where = choices.execution or arrays.place(x)
+    choices.check(where)
+    if where == "cuda":
+        from mathfuse.fusion.transforms.cuda.space import CudaSpace  # the driver: only GPU plans pay for it
+
+        return CudaSpace.of(x)
+    from mathfuse.fusion.transforms.cpu.space import CpuSpace
+
+    return CpuSpace()
