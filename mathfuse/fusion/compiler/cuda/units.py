@@ -60,7 +60,8 @@ class Unit:
     in_place
         Elementwise: the destination is the source.
     vector
-        Elementwise and flat: how many elements an access may move; both arrays are aligned to as many bytes.
+        Elementwise and flat: how many elements an access may move (a power of two, at most 16 bytes on either side);
+        the address of each array is a multiple of the bytes of such an access.
     whole_rows
         Elementwise: ``vector`` divides the extent of the last axis in ``order``.
     """
