@@ -33,7 +33,8 @@ def build_elementwise_kernel(lowering: Lowering, unit: Unit) -> tuple[np.dtype, 
     function.args[0].add_attribute("byval")
     function.args[0].attributes.align = 8
     mark_kernel(lowering.module, function)
-    tile = tile_of(unit.vector if unit.flat and not unit.padded else 1, element.size, unit.signature.value_dtype.itemsize)
+    lanes = unit.vector if unit.flat and not unit.padded else 1
+    tile = tile_of(lanes, element.size, unit.signature.value_dtype.itemsize)
     _Kernel(lowering, unit, function, element, tile).build()
     return element.stored, tile.elements
 
