@@ -116,11 +116,11 @@ class _Survey:
             return self._code(value)
         if isinstance(value, ModuleType):
             return ("module", value.__name__)
-        interface = {"typestr": MISSING, "shape": ()}
-        for protocol in ("__array_interface__", "__cuda_array_interface__"):
-            interface = getattr(value, protocol, interface)
-        dtype, shape = getattr(value, "dtype", interface["typestr"]), getattr(value, "shape", interface["shape"])
-        return "array", str(dtype), len(shape)
+        if hasattr(value, "dtype") and hasattr(value, "shape"):  # interfaces may refuse: tensors that require grad
+            return "array", str(value.dtype), len(value.shape)
+        interfaces = (getattr(value, name, None) for name in ("__array_interface__", "__cuda_array_interface__"))
+        interface = next(filter(None, interfaces), {"typestr": MISSING, "shape": ()})
+        return "array", interface["typestr"], len(interface["shape"])
 
     def _code(self, function: FunctionType) -> Description:
         instructions, attributes, paths = _read(function.__code__)

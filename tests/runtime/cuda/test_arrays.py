@@ -13,7 +13,7 @@ import pytest
 from hypothesis.extra import numpy as hnp
 from numpy.lib.stride_tricks import as_strided
 
-from mathfuse import constant
+import mathfuse as mf
 from mathfuse.fusion.compiler.fingerprint import captured_arrays, fingerprint
 from mathfuse.fusion.compiler.parameters import Layout, Writer
 from mathfuse.fusion.compiler.signature import OperandType, operand_type, types_of
@@ -365,7 +365,7 @@ def test_operand_types_of_device_arrays(driver):
     assert operand_type(as_device(Interface(x))) == OperandType("float32", 2, True, False)
     assert operand_type(Interface(x.T)) == OperandType("float32", 2, False, False)
     assert operand_type(Interface(x, readonly=True)).readonly
-    assert operand_type(constant(Interface(x))).readonly
+    assert operand_type(mf.constant(Interface(x))).readonly
     assert types_of({"a": Capsule(x)})[0][1].ndim == 2
     with pytest.raises(UnsupportedError, match=r"on a GPU without axes; pass a number, or array\.reshape\(1\)"):
         operand_type(Interface(np.zeros(())))
@@ -386,8 +386,6 @@ def test_device_addresses_get_into_the_block_of_a_gpu_only(driver):
 
 
 def test_captured_device_arrays_count_with_dtype_and_rank(driver):
-    import mathfuse as mf
-
     def scaled(array):
         @mf.epilog
         def multiply(value, index):
@@ -401,6 +399,24 @@ def test_captured_device_arrays_count_with_dtype_and_rank(driver):
     assert fingerprint(one) != fingerprint(scaled(Interface(np.zeros(3))))
     (captured,) = captured_arrays(one).values()
     assert as_device(captured).pointer == address(x)
+
+
+def test_an_interface_that_refuses_is_not_asked():
+    class Reluctant:
+        dtype, shape = "torch.float32", (3,)
+
+        @property
+        def __cuda_array_interface__(self):
+            raise RuntimeError("requires grad")
+
+    array = Reluctant()
+
+    @mf.epilog
+    def multiply(value, index):
+        return value * array[index[0]]
+
+    assert fingerprint(multiply)
+    assert list(captured_arrays(multiply).values()) == [array]
 
 
 def test_the_cpu_path_names_the_gpu(driver):
