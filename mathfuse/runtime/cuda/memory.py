@@ -53,7 +53,8 @@ def allocate(nbytes: int, device: int, stream: int) -> Memory:
                 "memory cannot be allocated while a CUDA graph is captured: give out=, or capture with arrays of "
                 "CuPy or PyTorch, whose pools follow a capture"
             )
-        _free_what_waits()
+        if _waiting:
+            _free_what_waits()
         place = c_ulonglong()
         check(library().cuMemAllocAsync(byref(place), nbytes, stream), "cuMemAllocAsync", nbytes)
     return Memory(place.value, nbytes, device, stream)
@@ -78,13 +79,10 @@ def _free(pointer: int, device: int, stream: int) -> None:
 
 
 def _free_what_waits() -> None:
-    while _waiting:
-        with _lock:
-            waiting, _waiting[:] = _waiting[:], []
-        for pointer, device, stream in waiting:
-            _free(pointer, device, stream)
-        if len(_waiting) >= len(waiting):  # all of them still under capture
-            return
+    with _lock:
+        waiting, _waiting[:] = _waiting[:], []
+    for pointer, device, stream in waiting:
+        _free(pointer, device, stream)
 
 
 def copy_in(pointer: int, array: npt.NDArray[Any], stream: int) -> None:
