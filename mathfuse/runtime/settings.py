@@ -29,6 +29,11 @@ def cache_limit_bytes() -> int:
     return _from_environment("MATHFUSE_CACHE_LIMIT") or 512 << 20
 
 
+def plan_cache_bytes() -> int:
+    """Bytes of GPU memory that kept plans hold at most: `MATHFUSE_PLAN_CACHE_LIMIT`, else 1 GiB."""
+    return _from_environment("MATHFUSE_PLAN_CACHE_LIMIT") or 1 << 30
+
+
 def workers() -> int:
     """Threads that a CPU plan uses: `MATHFUSE_NUM_WORKERS`, else the CPUs that this process may use."""
     return _from_environment("MATHFUSE_NUM_WORKERS") or _usable_cpus()

@@ -11,8 +11,8 @@ import dis
 import functools
 import hashlib
 import sys
-from collections.abc import Iterator
-from types import CodeType, FunctionType, ModuleType
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,40 @@ def captured_arrays(callback: Callback) -> dict[str, Any]:
     """
     _, objects = _surveyed(callback)
     return {f"captured.{number}": value for number, value in enumerate(objects) if is_array(value)}
+
+
+def watch(callback: Callback) -> Callable[[], bool]:
+    """Tells, at each call and in less than a microsecond, whether what the callback's code names is still the same.
+
+    Objects are compared by identity, so that an array that was written to, or a list that grew, counts as the same.
+    """
+    places: list[tuple[dict[str, Any], str, Any]] = []
+    cells: list[tuple[CellType, Any]] = []
+    functions = [(value, value.__code__) for value in _surveyed(callback)[1] if isinstance(value, FunctionType)]
+    for function, code in functions:
+        for scope, name, *attributes in _read(code)[2]:
+            if scope == "free":
+                cell = dict(zip(code.co_freevars, function.__closure__ or (), strict=True)).get(name)
+                value = _look_up(function, scope, name)
+                if cell is not None and value is not MISSING:
+                    cells.append((cell, value))
+            else:
+                value = function.__globals__.get(name, MISSING)
+                places.append((function.__globals__, name, value))
+            for attribute in attributes:
+                if not isinstance(value, ModuleType):
+                    break
+                places.append((vars(value), attribute, vars(value).get(attribute, MISSING)))
+                value = _attribute(value, attribute)
+
+    def unchanged() -> bool:
+        return (
+            all(place.get(name, MISSING) is value for place, name, value in places)
+            and all(cell.cell_contents is value for cell, value in cells)
+            and all(function.__code__ is code for function, code in functions)
+        )
+
+    return unchanged
 
 
 def describe(callback: Callback) -> Description:

@@ -1,4 +1,4 @@
-"""What a plan computes, in plain data: transforms, callbacks with what they see, shapes and dtypes. A strategy runs it."""
+"""What a plan computes, in plain data: transforms, callbacks, shapes and dtypes. A strategy runs it."""
 
 from __future__ import annotations
 

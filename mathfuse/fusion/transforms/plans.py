@@ -17,7 +17,7 @@ from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.kinds import Ints, Problem, Shape, complex_of, compute_dtype, real_of, resolve
 from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
-from mathfuse.fusion.transforms.spaces import Request, space_of
+from mathfuse.fusion.transforms.spaces import Keeping, Request, space_of
 from mathfuse.runtime import arrays
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 
@@ -79,6 +79,12 @@ class TransformPlan(Plan[Operands, Choices]):
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
         request = Request(self._title, operands.x, x, self._in_place(dtype) and not reads_source, choices)
         return space.prepare(Pipeline(problems, functions, dtype, out_dtype), request)
+
+    def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Have what was planned for a call of the function `name` be found again at the next one."""
+        prepared = self._ready("keep")
+        if isinstance(prepared, Keeping):
+            prepared.keep(name, positional, named)
 
     def _replace(
         self, operands: Operands, choices: Choices, x: Any, named: Mapping[str, Any]

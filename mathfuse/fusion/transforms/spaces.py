@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from mathfuse.fusion.plan import Prepared
 from mathfuse.fusion.transforms.choices import Choices
@@ -42,6 +43,14 @@ class Space(Protocol):
 
     def prepare(self, pipeline: Pipeline, request: Request) -> Prepared:
         """Choose a strategy, compile and bind."""
+
+
+@runtime_checkable
+class Keeping(Protocol):
+    """What a space prepared and is worth keeping for calls of the stateless functions with the same problem."""
+
+    def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        """Be found again by the name of the function and its arguments."""
 
 
 def space_of(x: Any, choices: Choices) -> Space:

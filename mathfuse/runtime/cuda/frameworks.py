@@ -120,6 +120,9 @@ class Torch(Framework):
     def copy(self, array: Any) -> Any:
         return array.clone()
 
+    def written(self, array: Any) -> None:
+        self._library.autograd.graph.increment_version(array)
+
     def record(self, array: Any, stream: int) -> None:
         array.record_stream(self._stream(stream, array.get_device()))
 

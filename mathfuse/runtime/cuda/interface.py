@@ -43,6 +43,9 @@ class Framework:
     def ready(self, array: Any, stream: int) -> None:
         """Have `stream` wait for what still writes the array elsewhere, where that is known."""
 
+    def written(self, array: Any) -> None:
+        """Tell the framework that an array's memory changes."""
+
     def record(self, array: Any, stream: int) -> None:
         """Keep the memory of an array from reuse until `stream` is past what it holds now."""
 

@@ -1,7 +1,7 @@
 """A pipeline as a list of steps over buffers, for given layouts and one way of fusing: pure decisions, no GPU.
 
 A step is a cuFFT transform, with or without callbacks, or a generated elementwise kernel. What is done to each element
-(prolog, conversion, padding, re-layout, scale, epilog) is a `Map` in either case: on its own, or as a transform's callback.
+(prolog, conversion, padding, copy, scale, epilog) is a `Map` in either case: on its own, or as a transform's callback.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Map:
         return self.source.layout.shape != self.target.layout.shape
 
     def __str__(self) -> str:
-        done = [self.role] if self.role else []
+        done: list[str] = [self.role] if self.role else []
         done += ["pad"] if self.padded else []
         done += ["scale"] if self.scale != 1 else []
         return " → ".join([self.source.name, *(done or ["copy"]), self.target.name])
@@ -115,6 +115,11 @@ class Program:
         return [step for step in self.steps if isinstance(step, Map)]
 
     @property
+    def in_place(self) -> bool:
+        """Whether it works where input and result are the same memory: cuFFT then knows."""
+        return all(hook.direct for hook in self.hooks) and not any(step.source.name == "x" for step in self.maps)
+
+    @property
     def hooks(self) -> list[Hook]:
         return [hook for step in self.transforms for hook in (step.load, step.store) if hook]
 
@@ -137,7 +142,7 @@ def norm_scale(problem: Problem) -> float:
 
 
 class _Builder:
-    """Follows the data: `here` is the buffer where it lies, `waiting` says that its map is still to become a callback."""
+    """Follows the data: `here` is where it lies, `waiting` says that its map is still to become a callback."""
 
     def __init__(self, pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> None:
         self.pipeline, self.fuse = pipeline, fuse

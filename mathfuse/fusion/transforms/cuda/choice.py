@@ -1,0 +1,207 @@
+"""Which way of fusing a plan takes: by the rule of costs, by timings that are remembered, or by timing now."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mathfuse.fusion import tuning
+from mathfuse.fusion.transforms.cuda.code import units_of
+from mathfuse.fusion.transforms.cuda.costs import cost, share
+from mathfuse.fusion.transforms.cuda.engine import Engine, engine
+from mathfuse.fusion.transforms.cuda.layouts import Layout
+from mathfuse.fusion.transforms.cuda.program import Fuse, Program, Transform, build
+from mathfuse.fusion.transforms.pipeline import Pipeline
+from mathfuse.fusion.tuning import Row
+from mathfuse.runtime.cuda import cufft, driver
+from mathfuse.runtime.cuda.frameworks import Framework
+from mathfuse.runtime.errors import PlanError, UnsupportedError
+
+FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
+WARM_UPS, TIMINGS = 2, 9
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a program runs."""
+
+    framework: Framework
+    device: int
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """An engine and why it was taken; `rejected` are the other ways, each with the reason."""
+
+    engine: Engine
+    reason: str
+    rejected: tuple[tuple[str, str], ...] = ()
+
+
+def candidates(pipeline: Pipeline, x: Layout, out: Layout) -> list[Program]:
+    """The different programs there are, the one without callbacks first."""
+    found: dict[object, Program] = {}
+    for fuse in FUSES:
+        program = build(pipeline, x, out, fuse)
+        found.setdefault(program.steps, program)
+    return list(found.values())
+
+
+def name_of(program: Program) -> str:
+    """``"sequence"``, or ``"callback"`` with the sides that have one where not everything is fused."""
+    return "callback" if program.hooks else "sequence"
+
+
+def label(program: Program) -> str:
+    """The name, and what is fused where the name does not tell."""
+    if not program.hooks:
+        return "sequence"
+    inside = " and ".join(hook.map.role or "conversion" for hook in program.hooks)
+    return f"callback ({inside} inside{', the rest in kernels' if program.maps else ''})"
+
+
+def choose(
+    pipeline: Pipeline,
+    x: Layout,
+    out: Layout,
+    place: Place,
+    strategy: str | None,
+    time: Callable[[Engine], float] | None,
+) -> Chosen:
+    """The engine for these layouts.
+
+    Parameters
+    ----------
+    strategy
+        Asked for; None leaves the choice open.
+    time
+        Gives milliseconds of an engine, where strategies are to be timed.
+    """
+    programs = candidates(pipeline, x, out)
+    wanted = [p for p in programs if strategy in (None, name_of(p))] or programs
+    if strategy == "callback":  # as much as can be
+        wanted = sorted(wanted, key=lambda p: -len(p.hooks))
+    if len(wanted) == 1 or strategy == "callback":
+        return _first_that_works(wanted, pipeline, place, _why_only(programs, strategy))
+    key = _key(programs[0], pipeline, place)
+    rows = () if time else tuning.recall(key)
+    if time:
+        rows = tuple(_timed(program, pipeline, place, time) for program in programs)
+        tuning.remember(key, rows)
+    if rows:
+        return _by_rows(programs, rows, pipeline, place)
+    return _by_rule(wanted, pipeline, place)
+
+
+def _why_only(programs: list[Program], strategy: str | None) -> str:
+    if strategy:
+        return "as asked for" if any(name_of(p) == strategy for p in programs) else "there is nothing to fuse"
+    return "there is nothing to fuse: no callback, scale or conversion"
+
+
+def _first_that_works(wanted: list[Program], pipeline: Pipeline, place: Place, reason: str) -> Chosen:
+    rejected: list[tuple[str, str]] = []
+    for program in wanted:
+        try:
+            return Chosen(_ready(program, pipeline, place), reason, tuple(rejected))
+        except UnsupportedError as error:
+            rejected.append((label(program), str(error)))
+    raise UnsupportedError("; ".join(f"{name}: {why}" for name, why in rejected))
+
+
+def _by_rows(programs: list[Program], rows: tuple[Row, ...], pipeline: Pipeline, place: Place) -> Chosen:
+    by_label = {label(program): program for program in programs}
+    best = tuning.fastest([row for row in rows if row.name in by_label])
+    rejected = tuple((row.name, str(row).removeprefix(f"{row.name}: ")) for row in rows if row is not best)
+    reason = f"timed: {1e3 * best.milliseconds:.1f} µs"
+    return Chosen(_ready(by_label[best.name], pipeline, place), reason, rejected)
+
+
+def _by_rule(programs: list[Program], pipeline: Pipeline, place: Place) -> Chosen:
+    """The cheapest by the rule; whether callbacks cost cuFFT another pass is seen once there is a plan."""
+    slowed: frozenset[Transform] = frozenset()
+    open_, probed, failed = list(programs), set(), []
+    while True:
+        best = min(open_, key=lambda program: cost(program, slowed))
+        if best.hooks and best not in probed:
+            probed.add(best)
+            try:
+                found = _ready(best, pipeline, place)
+            except UnsupportedError as error:
+                open_.remove(best)
+                failed.append((label(best), str(error)))
+                continue
+            slowed |= _slowed(found, place)
+            continue
+        rejected = [(label(p), _why_not(p, best, slowed)) for p in open_ if p is not best]
+        return Chosen(_ready(best, pipeline, place), _why(best), (*rejected, *failed))
+
+
+def _ready(program: Program, pipeline: Pipeline, place: Place) -> Engine:
+    """The engine with its lane for the current stream: what cannot be planned fails here."""
+    found = engine(program, pipeline, place.framework, place.device)
+    with driver.device_guard(place.device):
+        found.lane(place.framework.current_stream(place.device))
+    return found
+
+
+def _slowed(found: Engine, place: Place) -> frozenset[Transform]:
+    """Transforms that need more of a work area than they would without callbacks: another pass over memory."""
+    with driver.device_guard(place.device):
+        work = found.lane(place.framework.current_stream(place.device)).work_bytes
+    return frozenset(
+        step
+        for step, nbytes in zip(found.program.transforms, work)
+        if (step.load or step.store) and nbytes > cufft.Transform(step.call, (), place.device).work_bytes
+    )
+
+
+def _why(program: Program) -> str:
+    if not program.hooks:
+        return "cuFFT between elementwise kernels is the fastest by the rule"
+    return f"{len(program.hooks)} of cuFFT's callbacks in place of as many passes over memory"
+
+
+def _why_not(program: Program, best: Program, slowed: frozenset[Transform]) -> str:
+    reasons = [
+        why
+        for step in program.transforms
+        for hook in (step.load, step.store)
+        if hook
+        for why in [share(step, hook)[1]]
+        if why
+    ]
+    if any(step in slowed for step in program.transforms):
+        reasons.append("with callbacks cuFFT needs another pass over memory")
+    more = f"{cost(program, slowed) / cost(best, slowed):.2f} times the cost by the rule"
+    return "; ".join([*dict.fromkeys(reasons), more])
+
+
+def _key(program: Program, pipeline: Pipeline, place: Place) -> str:
+    arch = driver.architecture(place.device)
+    units = [unit.key() for _, unit in units_of(program, pipeline, arch)]
+    version = ".".join(map(str, cufft.version()))
+    return f"transform; device={driver.name(place.device)}; cufft={version}; program={program}; {units}"
+
+
+def _timed(program: Program, pipeline: Pipeline, place: Place, time: Callable[[Engine], float]) -> Row:
+    try:
+        return Row(label(program), time(_ready(program, pipeline, place)))
+    except (UnsupportedError, PlanError) as error:  # PlanError: the memory does not suffice
+        return Row(label(program), why_not=str(error))
+
+
+def milliseconds(run: Callable[[], None], device: int, stream: int) -> float:
+    """The median time of `run` on a stream; the caller holds the device guard."""
+    for _ in range(WARM_UPS):
+        run()
+    times = []
+    for _ in range(TIMINGS):
+        begin, end = driver.Event(device), driver.Event(device)
+        begin.record(stream)
+        run()
+        end.record(stream)
+        end.synchronize()
+        times.append(end.elapsed_ms(begin))
+    return statistics.median(times)

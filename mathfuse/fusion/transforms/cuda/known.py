@@ -1,0 +1,125 @@
+"""Known problems of the stateless functions: what they planned once is found again by what they are called with.
+
+Engines (code, cuFFT plans and workspaces) are kept, the most recent ones up to a number and a size. No array of a user
+is: a shortcut holds addresses, and goes when the callback that owns the arrays goes.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+from mathfuse.epilogs import Callback
+from mathfuse.fusion.compiler.fingerprint import watch
+from mathfuse.fusion.transforms.cuda.engine import Engine, Values
+from mathfuse.runtime import settings
+from mathfuse.runtime.cuda.driver import device_guard
+from mathfuse.runtime.cuda.frameworks import CUPY, TORCH, Framework
+from mathfuse.runtime.cuda.interface import Allocator
+
+MOST_SHORTCUTS, MOST_ENGINES = 256, 64
+
+
+class Shortcut:
+    """A known problem: the engine, its parameters, and what tells that they still hold."""
+
+    __slots__ = ("_engine", "_new", "_unchanged", "_values", "device", "framework")
+
+    def __init__(self, engine: Engine, values: Values, new: Allocator, unchanged: list[Callable[[], bool]]) -> None:
+        self._engine, self._values, self._new, self._unchanged = engine, values, new, unchanged
+        self.framework, self.device = engine.framework, engine.device
+
+    def run(self, x: Any) -> Any:
+        """The result for an input of the same layout; None if a callback is another one by now."""
+        for unchanged in self._unchanged:
+            if not unchanged():
+                return None
+        device = self.device
+        with device_guard(device):
+            result, target = self._new()
+            framework = self.framework
+            self._engine.run(self._values, framework.pointer(x), target, framework.current_stream(device))
+        return result
+
+
+_shortcuts: OrderedDict[Hashable, tuple[Shortcut, tuple[weakref.ref[Any], ...]]] = OrderedDict()
+_engines: OrderedDict[int, Engine] = OrderedDict()
+_frameworks: dict[type, Framework] = {}
+_lock = threading.Lock()
+
+
+_PLAIN = frozenset((type(None), bool, int, str, tuple))  # known by their value; anything else by its identity
+
+
+def key_of(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
+    """What a call is known by; None where it cannot be known."""
+    if not positional or "out" in named or "stream" in named:
+        return None
+    framework = _frameworks.get(type(positional[0]))
+    if framework is None:
+        return None
+    options = [value if type(value) in _PLAIN else id(value) for value in (*positional[1:], *named.values())]
+    return name, tuple(options), tuple(named), framework.layout_key(positional[0])
+
+
+def find(key: Hashable | None) -> Shortcut | None:
+    try:
+        found = _shortcuts.get(key)
+    except TypeError:  # a tuple of lists
+        return None
+    return found[0] if found and all(ref() is not None for ref in found[1]) else None
+
+
+def remember(
+    name: str,
+    positional: tuple[Any, ...],
+    named: Mapping[str, Any],
+    engine: Engine,
+    values: Values,
+    new: Allocator,
+) -> None:
+    """Have a call be found again, if its arguments can be."""
+    if not positional:
+        return
+    if engine.framework in (CUPY, TORCH):
+        _frameworks[type(positional[0])] = engine.framework
+    key = key_of(name, positional, named)
+    objects = [value for value in (*positional[1:], *named.values()) if type(value) not in _PLAIN]
+
+    def forget(_: Any) -> None:
+        _shortcuts.pop(key, None)
+
+    try:
+        hash(key)
+        references = tuple(weakref.ref(each, forget) for each in objects)
+    except TypeError:  # lists, mappings
+        return
+    if key is not None:
+        shortcut = Shortcut(engine, values, new, [watch(each) for each in objects if isinstance(each, Callback)])
+        with _lock:
+            _shortcuts[key] = shortcut, references
+            while len(_shortcuts) > MOST_SHORTCUTS:
+                _shortcuts.popitem(last=False)
+
+
+def keep(engine: Engine) -> None:
+    """Hold an engine, as the most recent one, within the limits on their number and on the size of all workspaces."""
+    with _lock:
+        _engines[id(engine)] = engine
+        _engines.move_to_end(id(engine))
+        total = sum(each.workspace_bytes for each in _engines.values())
+        while len(_engines) > 1 and (len(_engines) > MOST_ENGINES or total > settings.plan_cache_bytes()):
+            total -= _engines.popitem(last=False)[1].workspace_bytes
+        alive = set(_engines)
+        for key in [key for key, (shortcut, _) in _shortcuts.items() if id(shortcut._engine) not in alive]:
+            del _shortcuts[key]
+
+
+def clear() -> None:
+    """Let go of all of them, and of their device memory."""
+    with _lock:
+        _shortcuts.clear()
+        _engines.clear()

@@ -1,0 +1,167 @@
+"""What an engine needs to run on one stream: cuFFT plans, memory, and parameters with the addresses filled in."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from mathfuse.fusion.compiler.cuda.artifacts import Compiled
+from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
+from mathfuse.fusion.compiler.cuda.table import NAME, THREADS, VALUES, table_kernel, table_parameters
+from mathfuse.fusion.transforms.cuda.code import Code
+from mathfuse.fusion.transforms.cuda.program import Program, Transform
+from mathfuse.runtime.cuda import cufft, driver
+from mathfuse.runtime.cuda.frameworks import Framework
+from mathfuse.runtime.cuda.kernels import Kernel
+
+GRAIN = 256  # bytes: what allocators align to, and enough for any access
+Step = Callable[[list[int]], None]  # given the addresses of the buffers: x, out, and the rooms
+
+
+@dataclass(frozen=True)
+class Table:
+    """A callback's parameters in device memory, and the launches that write them there."""
+
+    block: np.ndarray
+    slots: tuple[tuple[int, int], ...]  # (slot, number of the buffer whose address it holds)
+    launches: tuple[driver.Launch, ...]
+
+    def write(self, stream: int) -> None:
+        for number, launch in enumerate(self.launches):
+            part = self.block[VALUES * number : VALUES * (number + 1)]
+            launch.parameters[2 : 2 + part.size] = part
+            launch(stream)
+
+
+class Lane:
+    """One stream's own plans and memory, used under its lock; the stream's order protects the rest.
+
+    Parameters
+    ----------
+    program, codes
+        What runs: a code for each map, in the order of the steps.
+    kernels
+        The loaded kernel of each code that is one.
+    framework, device, stream
+        Whose allocator the memory comes from, and where it is used. The caller holds the device guard.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        codes: Sequence[Code],
+        kernels: Sequence[Kernel | None],
+        framework: Framework,
+        device: int,
+        stream: int,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.stream = stream
+        self._values: Sequence[np.ndarray] | None = None
+        numbers = {"x": 0, "out": 1, **{room.name: 2 + k for k, room in enumerate(program.rooms)}}
+        multiprocessors = driver.multiprocessors(device)
+        hooked = [code for code, kernel in zip(codes, kernels) if kernel is None]
+        tables, table_bytes = _places([8 * code.unit.layout.size for code in hooked])
+        self._memory = [framework.allocator((max(table_bytes, 1),), np.dtype(np.uint8), device)()]
+        self._blocks: list[np.ndarray] = []  # one a code, in order
+        self._tables: list[Table] = []
+        self._steps: list[Step] = []
+        writer = driver.load_kernel(table_kernel(driver.architecture(device)), NAME, device) if hooked else None
+        infos = {}
+        for code, place in zip(hooked, tables):
+            block = np.zeros(max(1, code.unit.layout.size), np.int64)
+            infos[id(code)] = self._memory[0][1] + place
+            assert writer is not None
+            launches = [driver.Launch(writer, 1, THREADS, p) for p in table_parameters(infos[id(code)], block)]
+            slots = tuple((slot, numbers[name]) for slot, name in code.slots())
+            self._tables.append(Table(block, slots, tuple(launches)))
+        remaining, transforms = list(zip(codes, kernels)), []
+        written = iter(self._tables)
+        for step in program.steps:
+            if isinstance(step, Transform):
+                hooks = []
+                for hook in (step.load, step.store):
+                    if hook:
+                        code, _ = remaining.pop(0)
+                        assert isinstance(code.compiled, Compiled) and code.unit.dtype is not None
+                        side: Literal["prolog", "epilog"] = "prolog" if hook is step.load else "epilog"
+                        hooks.append(cufft.Hook(side, code.unit.dtype, code.compiled.ltoir, infos[id(code)]))
+                        self._blocks.append(next(written).block)
+                transform = cufft.Transform(step.call, hooks, device)
+                transform.set_stream(stream)
+                transforms.append(transform)
+                self._steps.append(_run(transform, numbers[step.source.name], numbers[step.target.name], step.forward))
+            else:
+                code, kernel = remaining.pop(0)
+                assert isinstance(code.compiled, ElementwiseKernel) and kernel is not None
+                count = step.target.layout.size
+                block = np.zeros(code.unit.layout.size, np.int64)
+                launch = driver.Launch(kernel, *code.compiled.grid(count, multiprocessors), block)
+                self._blocks.append(block)
+                self._steps.append(_launch(launch, [(slot, numbers[name]) for slot, name in code.slots()], stream))
+        self.work_bytes = [transform.work_bytes for transform in transforms]
+        rooms, room_bytes = _places([room.layout.nbytes for room in program.rooms])
+        work_bytes = max(self.work_bytes, default=0)
+        self.workspace_bytes = table_bytes + room_bytes + work_bytes
+        self._memory.append(framework.allocator((max(room_bytes + work_bytes, 1),), np.dtype(np.uint8), device)())
+        start = self._memory[1][1]
+        for transform in transforms:
+            transform.set_work_area(start + room_bytes)
+        self._addresses = [0, 0, *(start + place for place in rooms)]
+        self._stale = True  # whether what the tables hold on the device is not what they should
+
+    def run(self, values: Sequence[np.ndarray], x: int, out: int) -> None:
+        """Queue the program with these blocks of parameters; the caller holds the lock and the device guard."""
+        addresses = self._addresses
+        addresses[0], addresses[1] = x, out
+        if values is not self._values:
+            for block, value in zip(self._blocks, values):
+                block[:] = value
+            self._values, self._stale = values, True
+        for table in self._tables:
+            for slot, number in table.slots:
+                if table.block[slot] != addresses[number]:
+                    table.block[slot] = addresses[number]
+                    self._stale = True
+        if self._stale:
+            self.write_tables()
+        for step in self._steps:
+            step(addresses)
+
+    def write_tables(self) -> None:
+        for table in self._tables:
+            table.write(self.stream)
+        self._stale = False
+
+    def expire(self) -> None:
+        """Have the next run write the tables anew: a graph that is replayed later must begin with that."""
+        self._stale = True
+
+
+def _run(transform: cufft.Transform, source: int, target: int, forward: bool) -> Step:
+    run = transform.run
+    return lambda addresses: run(addresses[source], addresses[target], forward)
+
+
+def _launch(launch: driver.Launch, slots: list[tuple[int, int]], stream: int) -> Step:
+    parameters = launch.parameters
+
+    def step(addresses: list[int]) -> None:
+        for slot, number in slots:
+            parameters[slot] = addresses[number]
+        launch(stream)
+
+    return step
+
+
+def _places(sizes: Sequence[int]) -> tuple[list[int], int]:
+    """Where pieces of these sizes begin in one piece of memory, and the bytes of it."""
+    ends = [0]
+    for size in sizes:
+        ends.append(ends[-1] + math.ceil(size / GRAIN) * GRAIN)
+    return ends[:-1], ends[-1]
