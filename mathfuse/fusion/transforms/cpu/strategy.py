@@ -21,9 +21,9 @@ from mathfuse.fusion.transforms.cpu.passes import (
     transform_passes,
 )
 from mathfuse.fusion.transforms.cpu.storage import Halves, Storage, Whole, same_memory
-from mathfuse.fusion.transforms.cpu.workers import share
 from mathfuse.fusion.transforms.kinds import Shape, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
+from mathfuse.fusion.workers import share
 
 # Boxes of columns that are worked on in place take no memory and may be wider than the cache: 4096 complex64 at runs of
 # 2 KiB, which prefetchers follow, took kernels half the time that they took at runs of 256 bytes.

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mathfuse.fusion.transforms.cpu.workers import share
+from mathfuse.fusion.workers import share
 
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
