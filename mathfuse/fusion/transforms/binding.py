@@ -1,61 +1,44 @@
-"""What users pass to a plan, checked: callbacks with operands, their shapes, outputs."""
+"""What users pass to a plan, checked; the checks of one callback are those of `fusion.elementwise`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from mathfuse.epilogs import Callback, Constant
+from mathfuse.epilogs import Callback
 from mathfuse.epilogs.values import is_scalar
-from mathfuse.fusion.compiler.fingerprint import captured_arrays
-from mathfuse.fusion.transforms.kinds import Shape
-from mathfuse.fusion.transforms.pipeline import Function, Held
-from mathfuse.runtime import arrays
-from mathfuse.runtime.errors import CallbackError, PlanError
+from mathfuse.fusion.elementwise.binding import (
+    Bound,
+    bound,
+    check_assigned,
+    check_output,
+    check_overlap,
+    check_reads,
+    described,
+    placed,
+    read_at_own_index,
+    unwrapped,
+)
+from mathfuse.fusion.elementwise.binding import shares_operand as _shares
+from mathfuse.fusion.transforms.pipeline import Function
+from mathfuse.runtime.errors import PlanError
 
-
-@dataclass(frozen=True)
-class Bound:
-    """A callback with every operand bound, its arrays (captured ones, too) and its operands as they are read."""
-
-    callback: Callback
-    arrays: Mapping[str, Held]
-    operands: Mapping[str, Any]
-
-
-def bound(callback: Any, kind: str, inputs: Mapping[str, Any] | None, read: Callable[[Any, str], Held]) -> Bound | None:
-    """`callback` as a prolog or epilog, its free operands taken from `inputs`; None where there is none.
-
-    `read` takes an array, and what messages call it, to the execution space.
-
-    Raises
-    ------
-    CallbackError
-        If it is no callback, or an operand is unknown or left unbound.
-    """
-    if inputs is not None and not (isinstance(inputs, Mapping) and all(isinstance(name, str) for name in inputs)):
-        raise PlanError(f"{kind}_inputs must be a mapping from names to operands, not {inputs!r}")
-    if callback is None:
-        if inputs:
-            raise CallbackError(f"{kind}_inputs binds {', '.join(inputs)}, but there is no {kind}")
-        return None
-    if not isinstance(callback, Callback):
-        name = getattr(callback, "__name__", type(callback).__name__)
-        raise CallbackError(f"{kind}={name} is no callback: decorate the function with @mf.{kind}")
-    callback = callback.as_kind(kind)(**(inputs or {}))
-    if callback.free:
-        names = ", ".join(f"{name}=…" for name in callback.free)
-        raise CallbackError(
-            f"{kind} {callback} has unbound operands: write {callback.links[0].function.__name__}({names})"
-        )
-    values = {name: unwrapped(value) for name, value in callback.bound.items()}
-    held = {name: read(value, f"operand {name!r}") for name, value in values.items() if not is_scalar(value)}
-    operands = {name: held[name].view if name in held else value for name, value in values.items()}
-    captured = {name: read(value, "a captured array") for name, value in captured_arrays(callback).items()}
-    return Bound(callback, {**held, **captured}, operands)
+__all__ = [
+    "Bound",
+    "bound",
+    "check_assigned",
+    "check_output",
+    "check_overlap",
+    "check_reads",
+    "described",
+    "placed",
+    "read_at_own_index",
+    "rebound",
+    "shares_operand",
+    "unwrapped",
+]
 
 
 def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback | None:
@@ -79,67 +62,6 @@ def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback 
     return callback(**mine)
 
 
-def described(value: Any) -> str:
-    """Dtype and shape of an array or scalar, in words."""
-    value = unwrapped(value)
-    if is_scalar(value) or not hasattr(value, "shape"):
-        name = type(value).__name__
-        return f"an {name}" if name.startswith("int") else f"a {name}"
-    return f"{value.dtype} of shape {tuple(value.shape)}"
-
-
-def unwrapped(value: Any) -> Any:
-    """The array in a constant; anything else as it is."""
-    return value.array if isinstance(value, Constant) else value
-
-
-def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: Shape) -> None:
-    """Raise PlanError where an operand is smaller than the indices at which it is read or written.
-
-    Parameters
-    ----------
-    accesses
-        By operand, the ways it is accessed: see :class:`mathfuse.fusion.compiler.language.operands.Accesses`.
-    extents
-        Of the index space.
-    """
-    for name, patterns in accesses.items():
-        if name not in bound.arrays:
-            continue
-        shape = bound.arrays[name].view.shape
-        for pattern in patterns:
-            if pattern == "broadcast":
-                needed = extents[len(extents) - len(shape) :]
-                fits = all(have in (1, need) for have, need in zip(shape, needed))
-            else:
-                needed = tuple(_least(index, extents) for index in pattern)
-                fits = all(have >= need for have, need in zip(shape, needed))
-            if not fits and 0 not in extents:
-                called = "an array that it captured" if name.startswith("captured.") else repr(name)
-                raise PlanError(f"{kind} {bound.callback} reads {called} as shape {needed}, but it has shape {shape}")
-
-
-def _least(index: int | str | None, extents: Shape) -> int:
-    """The extent that an operand must have along a dimension: an axis's, enough for a constant, or at least one."""
-    if isinstance(index, str):
-        constant = int(index)
-        return -constant if constant < 0 else constant + 1
-    return 1 if index is None else extents[index]
-
-
-def check_output(view: Any, shape: Shape, dtype: np.dtype) -> None:
-    """Raise PlanError if `view`, an output, has not the shape and dtype of the result."""
-    if view.shape != shape or view.dtype != dtype:
-        raise PlanError(f"out has dtype {view.dtype} and shape {view.shape}, the result has {dtype} and {shape}")
-
-
-def check_overlap(out: Any, x: Any, in_place: bool) -> None:
-    """Raise PlanError if `out` shares memory with `x` where it may not."""
-    if arrays.overlaps(out, x) and not (in_place and arrays.same_view(out, x)):
-        how = "pass x itself as out" if in_place else "this plan cannot work in place"
-        raise PlanError(f"out overlaps the input in memory: {how}, or give memory of its own")
-
-
 def shares_operand(out: Any, functions: Mapping[Any, Function]) -> bool:
     """Whether `out` is an operand that the epilog reads at the element's own index only: it may become the result.
 
@@ -148,38 +70,5 @@ def shares_operand(out: Any, functions: Mapping[Any, Function]) -> bool:
     PlanError
         If it shares memory with an operand in any other way.
     """
-    shared = [
-        (role == "epilog" and name in function.own and arrays.same_view(out, array.view), name)
-        for role, function in functions.items()
-        for name, array in function.arrays.items()
-        if arrays.overlaps(out, array.view)
-    ]
-    for fits, name in shared:
-        if not fits:
-            raise PlanError(
-                f"out overlaps operand {name!r} in memory: give one of them memory of its own "
-                "(an operand that the epilog reads at [index] only may itself be out)"
-            )
-    return bool(shared)
-
-
-def read_at_own_index(bound: Bound, accesses: Mapping[str, Any], extents: Shape) -> frozenset[str]:
-    """Operands of the index space's shape that are read at exactly `index`."""
-    own = ("broadcast", list(range(len(extents))))
-    return frozenset(
-        name
-        for name, patterns in accesses.items()
-        if name in bound.arrays and bound.arrays[name].view.shape == extents and all(p in own for p in patterns)
-    )
-
-
-def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: Any) -> None:
-    """Raise PlanError where an operand that is written shares memory with something that is read."""
-    for name in assigned:
-        target = bound.arrays[name].view
-        others = {repr(other): array.view for other, array in bound.arrays.items() if other != name}
-        if x is not None:
-            others["the input"] = x
-        for other, view in others.items():
-            if arrays.overlaps(target, view):
-                raise PlanError(f"{kind} {bound.callback} assigns to {name!r}, which overlaps {other} in memory")
+    shared = [_shares(out, function, role == "epilog") for role, function in functions.items()]
+    return any(shared)

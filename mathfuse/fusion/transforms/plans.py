@@ -216,19 +216,4 @@ def _function(
 ) -> Function:
     """A callback in its place, its result dtype found and its operands' shapes checked."""
     shape = problem.prolog_shape if role == "prolog" else problem.full_shape
-    free = Function(
-        callback=bound.callback,
-        value_dtype=value_dtype,
-        result_dtype=result_dtype,
-        extents=extents,
-        shape=shape,
-        axes=problem.axes,
-        operands=bound.operands,
-        arrays=bound.arrays,
-        source=source,
-    )
-    found = free.analysis()
-    binding.check_reads(bound, role, found.accesses, extents)
-    binding.check_assigned(bound, role, found.assigned, source)
-    own = binding.read_at_own_index(bound, found.accesses, extents) - set(found.assigned)
-    return replace(free, result_dtype=found.result_dtype, assigned=frozenset(found.assigned), own=own)
+    return binding.placed(bound, role, value_dtype, extents, shape, problem.axes, result_dtype, source)
