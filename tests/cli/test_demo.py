@@ -10,6 +10,7 @@ from PIL import Image
 
 from mathfuse import cli
 from mathfuse.cli import demo
+from mathfuse.runtime.cuda.driver import why_unavailable
 from mathfuse.runtime.errors import ToolchainError, UnsupportedError
 
 NOISE = np.random.default_rng(1).integers(0, 256, (20, 30, 3), np.uint8)
@@ -118,9 +119,22 @@ def test_an_output_that_cannot_be_written(tmp_path, capsys):
     assert "No such file or directory" in capsys.readouterr().err
 
 
-def test_a_gpu_is_refused_in_one_line(tmp_path, capsys):
-    assert cli.main(["demo", "gaussian", "--execution", "cuda", "--output", str(tmp_path / "x.png")]) == 2
-    assert capsys.readouterr().err.startswith('mathfuse: execution="cuda" is not in this version')
+ON_A_GPU = ["demo", "gaussian", "--execution", "cuda", "--size", "64", "--output"]
+
+
+@pytest.mark.skipif(not why_unavailable(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_told_in_one_line(tmp_path, capsys):
+    assert cli.main([*ON_A_GPU, str(tmp_path / "x.png")]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith('mathfuse: execution="cuda" needs a GPU: ')
+    assert error.count("\n") == 1
+
+
+@pytest.mark.gpu
+def test_on_a_gpu(tmp_path, capsys):
+    assert cli.main([*ON_A_GPU, str(tmp_path / "x.png")]) == 0
+    assert "64 × 55 × 3 float32" in capsys.readouterr().out
+    assert (tmp_path / "x.png").exists()
 
 
 def test_interleaved_runs_every_variant_in_both_orders():

@@ -1,0 +1,195 @@
+"""Places where a test's arrays may be: one test body runs on NumPy arrays and on those of a GPU.
+
+@everywhere
+def test_something(space):
+    x = np.arange(12.0).reshape(3, 4)                      # content and layout, said in NumPy
+    found = mf.fft.fft(space.array(x), **space.cheap)      # the same in the space
+    np.testing.assert_allclose(space.numpy(found), np.fft.fft(x))
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+GAP = 0xFF  # what lies between the elements of arrays with gaps: NaN, as floating-point numbers
+
+
+class Space:
+    """NumPy arrays on the CPU; what other spaces have in common.
+
+    Attributes
+    ----------
+    cheap : dict
+        Choices for the strategy that plans the fastest: for tests with many small problems.
+    """
+
+    name = "numpy"
+    cheap: ClassVar[dict[str, Any]] = {}
+
+    def why_not(self, x: np.ndarray) -> str:
+        """Why an array of the space cannot have the layout of `x`; empty where it can."""
+        return ""
+
+    def array(self, x: np.ndarray, offset: int = 0) -> Any:
+        """An array of the space with the content and the strides of `x`, `offset` elements off its alignment."""
+        return x if offset == 0 else _memory(x, offset)[1]
+
+    def numpy(self, array: Any) -> np.ndarray:
+        """The content of an array of the space."""
+        return array
+
+    def has(self, array: Any) -> bool:
+        """Whether it is an array of the space."""
+        return isinstance(array, np.ndarray)
+
+    def viewed(self, array: Any, dtype: Any) -> Any:
+        """The same memory as elements of another dtype."""
+        return array.view(dtype)
+
+    def need(self, x: np.ndarray) -> None:
+        """Skip the test where there is no such layout."""
+        if reason := self.why_not(x):
+            pytest.skip(reason)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class CupySpace(Space):
+    name = "cupy"
+    cheap: ClassVar[dict[str, Any]] = {"strategy": "sequence"}
+
+    @property
+    def library(self) -> Any:
+        return pytest.importorskip("cupy")
+
+    def why_not(self, x: np.ndarray) -> str:
+        return _why_not_on_a_gpu(x)
+
+    def array(self, x: np.ndarray, offset: int = 0) -> Any:
+        raw, view = _memory(x, offset)
+        memory = self.library.asarray(raw)
+        pointer = memory.data + (view.ctypes.data - raw.ctypes.data)
+        return self.library.ndarray(x.shape, x.dtype, pointer, x.strides if x.size else None)
+
+    def numpy(self, array: Any) -> np.ndarray:
+        """Copied as bytes, gaps too, so that no kernel of CuPy's is compiled for it."""
+        low, span = _span(array.shape, array.strides, array.dtype.itemsize)
+        raw = self.library.ndarray((span,), np.uint8, array.data + low).get()
+        return np.ndarray(array.shape, array.dtype, raw, -low, array.strides)
+
+    def has(self, array: Any) -> bool:
+        return isinstance(array, self.library.ndarray)
+
+
+class TorchSpace(Space):
+    name = "torch"
+    cheap: ClassVar[dict[str, Any]] = {"strategy": "sequence"}
+    device = "cuda"
+
+    @property
+    def library(self) -> Any:
+        torch = pytest.importorskip("torch")
+        if self.device == "cuda" and not torch.cuda.is_available():
+            pytest.skip("this PyTorch has no CUDA")
+        return torch
+
+    def why_not(self, x: np.ndarray) -> str:
+        negative = any(stride < 0 for stride in x.strides)
+        return "PyTorch has no negative strides" if negative else _why_not_on_a_gpu(x)
+
+    def array(self, x: np.ndarray, offset: int = 0) -> Any:
+        raw, _ = _memory(x, offset)
+        typed = raw[: len(raw) // x.itemsize * x.itemsize].view(x.dtype)
+        memory = self.library.from_numpy(typed).to(self.device)
+        return (
+            memory.as_strided(x.shape, [s // x.itemsize for s in x.strides], offset)
+            if x.size
+            else memory[:0].reshape(x.shape)
+        )
+
+    def numpy(self, array: Any) -> np.ndarray:
+        return array.resolve_conj().resolve_neg().cpu().numpy()
+
+    def has(self, array: Any) -> bool:
+        return isinstance(array, self.library.Tensor) and array.device.type == self.device
+
+    def viewed(self, array: Any, dtype: Any) -> Any:
+        return array.view(getattr(self.library, np.dtype(dtype).name))
+
+
+NUMPY, CUPY, TORCH = Space(), CupySpace(), TorchSpace()
+_ON_GPU = [pytest.param(space, id=space.name, marks=pytest.mark.gpu) for space in (CUPY, TORCH)]
+
+everywhere = pytest.mark.parametrize("space", [pytest.param(NUMPY, id="numpy"), *_ON_GPU])
+on_gpu = pytest.mark.parametrize("space", _ON_GPU)
+
+
+def _why_not_on_a_gpu(x: np.ndarray) -> str:
+    if not x.dtype.isnative:
+        return "a GPU's arrays are in native byte order"
+    aligned = not any(s % x.itemsize for s, n in zip(x.strides, x.shape) if n > 1)
+    return "" if aligned and x.flags.aligned else "elements at odd addresses have a test of their own"
+
+
+def _span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tuple[int, int]:
+    """The lowest byte, from the element with index 0 everywhere, and how many there are."""
+    if 0 in shape:
+        return 0, 0
+    reach = [stride * (extent - 1) for stride, extent in zip(strides, shape)]
+    low = sum(r for r in reach if r < 0)
+    return low, sum(r for r in reach if r > 0) - low + itemsize
+
+
+def _memory(x: np.ndarray, offset: int) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes, and in them a view of the content and the strides of `x`, `offset` elements behind the beginning."""
+    low, span = _span(x.shape, x.strides, x.itemsize)
+    raw = np.full(max(span + offset * x.itemsize, x.itemsize), GAP, np.uint8)
+    view: np.ndarray = np.ndarray(x.shape, x.dtype, raw, offset * x.itemsize - low, x.strides if x.size else None)
+    view[...] = x
+    return raw, view
+
+
+def half_spectrum(
+    x: np.ndarray, axes: tuple[int, ...], lengths: tuple[int, ...], symmetric: bool = False
+) -> np.ndarray:
+    """`x` with what the half spectrum of real data cannot have taken out of it, whatever is cut or padded later.
+
+    The real axis is the last of `axes`; `lengths` are those of the result. In the planes of zero and of the highest
+    frequency, which are their own mirror images, one real number is left; if `symmetric`, what is their mirror image.
+    cuFFT leaves the rest undefined (its documentation, "Complex-to-real"), SciPy drops it.
+    """
+    x, real, n = x.copy(), axes[-1], lengths[-1]
+    other = dict(zip(axes[:-1], lengths[:-1]))
+    for k in {0, n // 2} if n % 2 == 0 else {0}:
+        if k >= x.shape[real]:
+            continue
+        index = np.indices(x.shape, sparse=True)
+        at = [slice(None)] * x.ndim
+        at[real] = slice(k, k + 1)
+        plane = x[tuple(at)]
+        shape = plane.shape
+        index = np.indices(shape)
+        mirror = [-index[a] % other[a] if a in other else index[a] for a in range(x.ndim)]
+        inside = np.ones(shape, bool)
+        for a in other:
+            inside &= (mirror[a] < min(shape[a], other[a])) & (index[a] < other[a])
+        rank = np.ravel_multi_index(tuple(index), shape) if plane.size else np.zeros(shape, int)
+        reached = np.ravel_multi_index(tuple(np.where(inside, m, 0) for m in mirror), shape) if plane.size else rank
+        kept = inside & ((rank == reached) if not symmetric else True)
+        if not symmetric:
+            for a in other:
+                kept &= index[a] == 0
+        image = plane.ravel()[reached].conj()
+        value = np.where(rank < reached, plane, np.where(rank == reached, plane.real.astype(x.dtype), image))
+        x[tuple(at)] = np.where(kept, value, np.zeros((), x.dtype))
+    return x
+
+
+def lines(count: int) -> float:
+    """How rounding grows with the length of a transform."""
+    return 1 + math.log2(count + 1)
