@@ -17,6 +17,7 @@ from mathfuse.fusion.compiler.language.evaluator import Evaluator
 from mathfuse.fusion.compiler.language.frames import Again, Knowledge
 from mathfuse.fusion.compiler.language.frontend import quote
 from mathfuse.fusion.compiler.language.operands import Accesses, Operand
+from mathfuse.fusion.compiler.language.places import Place
 from mathfuse.fusion.compiler.parameters import Layout
 from mathfuse.fusion.compiler.reader import Reader
 from mathfuse.fusion.compiler.signature import Signature
@@ -66,8 +67,8 @@ class Lowering:
     def emitter(self, builder: ir.IRBuilder, fastmath: bool = True) -> Emitter:
         return Emitter(builder, self.target, fastmath, self.knowledge.weak_bits)
 
-    def apply(self, builder: ir.IRBuilder, value: Value, index: tuple[Value, ...], block: ir.Value) -> Value:
-        """The chain's result on ``value`` at ``index``; nothing weak is left in its type."""
+    def apply(self, builder: ir.IRBuilder, value: Value, place: Place, block: ir.Value) -> Value:
+        """The chain's result on ``value`` at ``place``; nothing weak is left in its type."""
         callback, bits = self.signature.callback, precision_of(self.signature.value_dtype)
         if callback is None:
             return value
@@ -75,7 +76,7 @@ class Lowering:
         reader = Reader(emitter, block, self.layout)
         operands = {name: reader.operand(name, kind) for name, kind in self.signature.operands}
         reserved: dict[str, Any] = {
-            "index": index,
+            "index": place.index,
             "shape": tuple(emitter.integer(extent) for extent in reader.integers("shape", self.signature.ndim)),
             "axes": self.signature.axes,
         }
@@ -84,7 +85,7 @@ class Lowering:
         captured = {id(array): operands[name] for name, array in captured_arrays(callback).items()}
         result: Any = value
         for number, link in enumerate(callback.links):
-            result = self._link(link, number, builder, result, reserved, operands, captured)
+            result = self._link(link, number, builder, result, place, {**reserved, **operands}, captured)
         wide = any(link.precision == "float64" for link in callback.links)
         self.result = Scalar(result.type.kind, bits) if wide and result.type.is_float else resolve(result.type, bits)
         return emitter.convert(result, self.result)
@@ -95,8 +96,8 @@ class Lowering:
         number: int,
         builder: ir.IRBuilder,
         value: Any,
-        reserved: dict[str, Any],
-        operands: dict[str, Any],
+        place: Place,
+        known: dict[str, Any],
         captured: dict[int, Operand],
     ) -> Any:
         emitter, wide = self.emitter(builder, link.fastmath), link.precision == "float64"
@@ -105,8 +106,8 @@ class Lowering:
                 raise self.knowledge.wide()
             if isinstance(value, Value) and value.type.is_float:
                 value = emitter.convert(value, Scalar(value.type.kind, 64))
-        evaluator = Evaluator(emitter, reserved["index"], self.knowledge, lambda array: captured[id(array)], wide)
-        known = {"value": value, **reserved, **operands}
+        evaluator = Evaluator(emitter, place, self.knowledge, lambda array: captured[id(array)], wide)
+        known = {"value": value, **known}
         result = evaluator.evaluate(link.function, {name: known[name] for name in link.parameters}, number)
         self.take(evaluator)
         return result

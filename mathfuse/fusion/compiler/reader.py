@@ -11,7 +11,7 @@ from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I64, Emitter, Va
 from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, Scalar
 from mathfuse.fusion.compiler.language.operands import Operand
 from mathfuse.fusion.compiler.parameters import Layout
-from mathfuse.fusion.compiler.signature import OperandType
+from mathfuse.fusion.compiler.signature import OperandType, c_strides
 
 
 class Reader:
@@ -45,11 +45,14 @@ class Reader:
 
     def _array(self, name: str, kind: OperandType) -> Operand:
         dtype = np.dtype(kind.dtype)
-        strides = list(self.integers(f"{name}.strides", kind.ndim))
-        if kind.contiguous:
-            strides[-1] = I64(dtype.itemsize)
-        shape = tuple(self.emitter.integer(extent) for extent in self.integers(f"{name}.shape", kind.ndim))
-        return Operand(name, dtype, self.pointer(f"{name}.pointer"), shape, tuple(strides), kind.readonly)
+        if kind.extents is None:
+            extents, strides = (self.integers(f"{name}.{part}", kind.ndim) for part in ("shape", "strides"))
+            strides = (*strides[:-1], I64(dtype.itemsize)) if kind.contiguous else strides
+        else:
+            extents = tuple(map(I64, kind.extents))
+            strides = tuple(map(I64, c_strides(kind.extents, dtype.itemsize)))
+        shape = tuple(map(self.emitter.integer, extents))
+        return Operand(name, dtype, self.pointer(f"{name}.pointer"), shape, strides, kind.readonly)
 
     def _scalar(self, name: str, kind: OperandType) -> Value:
         first, bits = self.layout.slots[name], self.emitter.weak_bits

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,15 @@ class OperandType:
     """What generated code depends on in an operand: everything but its values.
 
     ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a
-    bound scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis.
+    bound scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis. ``extents`` are constant
+    extents of an array in C order: extents and strides are constants of the code.
     """
 
     dtype: str
     ndim: int = -1
     contiguous: bool = False
     readonly: bool = True
+    extents: tuple[int, ...] | None = None
 
     @property
     def is_scalar(self) -> bool:
@@ -59,6 +62,24 @@ def operand_type(value: Any) -> OperandType:
     contiguous = array.strides[-1] == array.itemsize
     readonly = array.readonly if isinstance(array, DeviceArray) else not array.flags.writeable
     return OperandType(str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or readonly)
+
+
+def fixed(kind: OperandType, array: Any) -> OperandType:
+    """``kind`` for this shape alone: with constant extents where ``array`` lies in C order, else as it is.
+
+    ``array`` is anything with ``shape``, ``strides`` in bytes and ``itemsize``.
+    """
+    if kind.is_scalar:
+        return kind
+    dense = c_strides(array.shape, array.itemsize)
+    if any(n > 1 and have != want for n, have, want in zip(array.shape, array.strides, dense)):
+        return kind
+    return replace(kind, contiguous=True, extents=tuple(map(int, array.shape)))
+
+
+def c_strides(extents: Sequence[int], itemsize: int) -> tuple[int, ...]:
+    """Strides in bytes of an array in C order."""
+    return tuple(itemsize * math.prod(extents[k + 1 :]) for k in range(len(extents)))
 
 
 def _only_element(array: np.ndarray | DeviceArray) -> Any:

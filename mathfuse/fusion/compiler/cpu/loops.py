@@ -11,6 +11,7 @@ from llvmlite import ir
 
 from mathfuse.fusion.compiler.emit.emitter import BYTES, I64
 from mathfuse.fusion.compiler.emit.target import CPU
+from mathfuse.fusion.compiler.language.places import Place
 from mathfuse.fusion.compiler.lowering import Facts, Lowering, lower
 from mathfuse.fusion.compiler.parameters import Layout
 from mathfuse.fusion.compiler.reader import Reader
@@ -114,8 +115,8 @@ class _Nest:
     def _element(self, source: ir.Value, destination: ir.Value, index: dict[int, ir.Value]) -> None:
         emitter = self.lowering.emitter(self.builder)
         value = emitter.load(source, self.spec.value_dtype, invariant=False)
-        where = tuple(emitter.integer(index[axis]) for axis in range(self.spec.ndim))
-        result = self.lowering.apply(self.builder, value, where, self.block)
+        place = Place(tuple(emitter.integer(index[axis]) for axis in range(self.spec.ndim)))
+        result = self.lowering.apply(self.builder, value, place, self.block)
         self.stored = self.spec.result_dtype or self.lowering.result.dtype
         result = self.lowering.require(result, self.stored, "the result", emitter)
         emitter.store(destination, self.stored, result)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from llvmlite import ir
 
-from mathfuse.fusion.compiler.cuda.decoding import Decoder, constant_index
+from mathfuse.fusion.compiler.cuda.decoding import Decoder, constant_place
 from mathfuse.fusion.compiler.cuda.elements import apply_scaled, guarded, within
 from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I8, I64, Emitter, Value
 from mathfuse.fusion.compiler.emit.scalars import Scalar, of_dtype
+from mathfuse.fusion.compiler.language.places import Place
 from mathfuse.fusion.compiler.reader import Reader
 
 if TYPE_CHECKING:
@@ -51,10 +52,10 @@ class _Side:
         self.block = self.builder.addrspacecast(info, I8.as_pointer(1))
         self.reader = Reader(emitter, self.block, lowering.layout)
         if self.geometry:
-            self.index = constant_index(emitter, self.geometry, offset)
+            self.place = constant_place(emitter, self.geometry, offset)
         else:
             order = unit.order or tuple(range(lowering.signature.ndim))
-            self.index = Decoder(self.reader, order, unit.wide).index(offset)
+            self.place = Place(Decoder(self.reader, order, unit.wide).index(offset))
 
     def load(self) -> Value:
         """What the prolog makes of the element, 0 outside the limits, in the prototype's type."""
@@ -82,21 +83,22 @@ class _Side:
 
     def _apply(self, value: Value) -> Value:
         scale = self.geometry.scale if self.geometry else None
-        return apply_scaled(self.lowering, self.emitter, value, self.index, self.block, scale, self.unit.scale_bits)
+        return apply_scaled(self.lowering, self.emitter, value, self.place, self.block, scale, self.unit.scale_bits)
 
     def _address(self, dtype: np.dtype) -> ir.Value:
         """Of the element, which has ``dtype`` in memory."""
         if self.geometry is None or self.geometry.address is None:
             return self.emitter.offset(self.data, [self.offset], [I64(dtype.itemsize)])
-        positions = [position.parts[0] for position in self.index]
-        return self.emitter.offset(self.reader.pointer("origin"), positions, [I64(n) for n in self.geometry.address])
+        pointer, positions = self.reader.pointer("origin"), [position.parts[0] for position in self.place.index]
+        strides, bits = [I64(stride) for stride in self.geometry.address], self.geometry.address_bits
+        return self.place.address(self.emitter, pointer, positions, strides, bits)
 
     def _within(self) -> ir.Value | None:
         """Whether the element lies inside the limits; None where all do."""
         if self.geometry is None or self.geometry.limits is None:
             return None
         limits = self.geometry.limits
-        return within(self.emitter, self.index, {axis: I64(limits[axis]) for axis in self.geometry.cut})
+        return within(self.emitter, self.place.index, {axis: I64(limits[axis]) for axis in self.geometry.cut})
 
 
 def build_product_callback(lowering: Lowering, unit: Unit) -> np.dtype:
@@ -110,7 +112,7 @@ def build_product_callback(lowering: Lowering, unit: Unit) -> np.dtype:
     value, *position, info = function.args
     index = tuple(emitter.integer(i) for i in position)[3 - lowering.signature.ndim :]
     block = builder.addrspacecast(info, I8.as_pointer(1))
-    result = lowering.apply(builder, from_struct(emitter, value, of_dtype(unit.dtype)), index, block)
+    result = lowering.apply(builder, from_struct(emitter, value, of_dtype(unit.dtype)), Place(index), block)
     builder.ret(to_struct(emitter, lowering.require(result, unit.dtype, "the product", emitter), element))
     return unit.dtype
 

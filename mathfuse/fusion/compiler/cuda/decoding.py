@@ -7,6 +7,7 @@ from llvmlite import ir
 from mathfuse.fusion.compiler.cuda.division import SLOTS
 from mathfuse.fusion.compiler.cuda.geometry import Geometry
 from mathfuse.fusion.compiler.emit.emitter import I64, Emitter, Value
+from mathfuse.fusion.compiler.language.places import Place
 from mathfuse.fusion.compiler.reader import Reader
 
 
@@ -33,36 +34,36 @@ class Decoder:
         emitter, builder = self.reader.emitter, self.reader.emitter.builder
         integer = ir.IntType(self.bits)
         rows = [self.reader.integers(name, len(self.order)) for name in SLOTS]
-        rest = resized(emitter, offset, self.bits)
+        rest = emitter.resized(offset, self.bits)
         index: dict[int, Value] = {}
         for k, axis in enumerate(self.order):
             if self.dense and axis == self.order[-1]:
-                index[axis] = emitter.integer(resized(emitter, rest, 64))
+                index[axis] = emitter.integer(emitter.resized(rest, 64))
                 break
-            divisor, multiplier, shifts = (resized(emitter, row[k], self.bits) for row in rows)
+            divisor, multiplier, shifts = (emitter.resized(row[k], self.bits) for row in rows)
             high = emitter.call("__nv_umulhi" if self.bits == 32 else "__nv_umul64hi", integer, [multiplier, rest])
             first, second = builder.and_(shifts, integer(255)), builder.lshr(shifts, integer(8))
             quotient = builder.lshr(builder.add(high, builder.lshr(builder.sub(rest, high), first)), second)
             rest = builder.sub(rest, builder.mul(quotient, divisor))
-            index[axis] = emitter.integer(resized(emitter, quotient, 64))
+            index[axis] = emitter.integer(emitter.resized(quotient, 64))
         return tuple(index[axis] for axis in sorted(index))
 
 
-def constant_index(emitter: Emitter, geometry: Geometry, offset: ir.Value) -> tuple[Value, ...]:
-    """The multi-index of an element offset (an i64) in a constant geometry; LLVM divides by shifts or products."""
+def constant_place(emitter: Emitter, geometry: Geometry, offset: ir.Value) -> Place:
+    """Where the element at an offset (an i64) is in a constant geometry; LLVM divides by shifts or products.
+
+    The offset, and what is left of it after each axis, are sums of which addresses may be multiples.
+    """
     builder, integer = emitter.builder, ir.IntType(geometry.bits)
-    rest = resized(emitter, offset, geometry.bits)
+    rest = emitter.resized(offset, geometry.bits)
     index = [emitter.integer(I64(0)) for _ in geometry.extents]
+    weights = [stride if axis in geometry.order else 0 for axis, stride in enumerate(geometry.strides)]
+    sums: list[tuple[tuple[int, ...], ir.Value]] = []
     for axis in geometry.order:
+        sums.append((tuple(weights), rest if sums else offset))
+        weights[axis] = 0
         stride = integer(geometry.strides[axis])
         quotient = builder.udiv(rest, stride)
         rest = builder.sub(rest, builder.mul(quotient, stride))
-        index[axis] = emitter.integer(resized(emitter, quotient, 64))
-    return tuple(index)
-
-
-def resized(emitter: Emitter, x: ir.Value, bits: int) -> ir.Value:
-    """An unsigned integer in another width."""
-    if x.type.width == bits:
-        return x
-    return (emitter.builder.trunc if bits < x.type.width else emitter.builder.zext)(x, ir.IntType(bits))
+        index[axis] = emitter.integer(emitter.resized(quotient, 64))
+    return Place(tuple(index), tuple(sums))

@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I32, I64, Emitter, Value
 from mathfuse.fusion.compiler.emit.scalars import Scalar, of_dtype
+from mathfuse.fusion.compiler.language.places import Place
 from mathfuse.fusion.compiler.reader import Reader
 
 if TYPE_CHECKING:
@@ -23,18 +24,18 @@ def apply_scaled(
     lowering: Lowering,
     emitter: Emitter,
     value: Value,
-    index: tuple[Value, ...],
+    place: Place,
     block: ir.Value,
     scale: str | None,
     bits: int,
 ) -> Value:
     """The callback's result on ``value``, one of the two multiplied by the slot ``scale``, a float of ``bits``."""
     if scale is None:
-        return lowering.apply(emitter.builder, value, index, block)
+        return lowering.apply(emitter.builder, value, place, block)
     factor = Reader(emitter, block, lowering.layout).real("scale", bits)
     if scale == "before":
-        return lowering.apply(emitter.builder, scaled(emitter, value, factor), index, block)
-    return scaled(emitter, lowering.apply(emitter.builder, value, index, block), factor)
+        return lowering.apply(emitter.builder, scaled(emitter, value, factor), place, block)
+    return scaled(emitter, lowering.apply(emitter.builder, value, place, block), factor)
 
 
 def scaled(emitter: Emitter, value: Value, factor: Value) -> Value:
@@ -107,9 +108,9 @@ def build_element(lowering: Lowering, unit: Unit, block_type: ir.Type) -> Elemen
     builder = ir.IRBuilder(function.append_basic_block("entry"))
     emitter = lowering.emitter(builder)
     value = Value(scalar, tuple(function.args[1 : 1 + len(parts)]))
-    index = tuple(emitter.integer(position) for position in function.args[1 + len(parts) :])
+    place = Place(tuple(emitter.integer(position) for position in function.args[1 + len(parts) :]))
     block = builder.bitcast(function.args[0], BYTES)
-    result = apply_scaled(lowering, emitter, value, index, block, unit.scale, unit.scale_bits)
+    result = apply_scaled(lowering, emitter, value, place, block, unit.scale, unit.scale_bits)
     copied = signature.callback is None and unit.scale is None
     stored = unit.dtype or (signature.value_dtype if copied else result.type.dtype)
     result = lowering.require(result, stored, "the result", emitter)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from llvmlite import ir
 
-from mathfuse.fusion.compiler.cuda.decoding import Decoder, resized
+from mathfuse.fusion.compiler.cuda.decoding import Decoder
 from mathfuse.fusion.compiler.cuda.elements import Element, build_element, guarded, within
 from mathfuse.fusion.compiler.cuda.tiling import THREADS, Tile, tile_of
 from mathfuse.fusion.compiler.cuda.vectors import load_vector, store_vector
@@ -66,7 +66,7 @@ class _Kernel:
         b = self.builder
         self.source, self.destination = (self.reader.pointer(f"{name}_block") for name in ("source", "destination"))
         thread, group, groups = (self._register(name) for name in ("tid", "ctaid", "nctaid"))
-        count = resized(self.emitter, self.reader.integers("count")[0], self.bits)
+        count = self.emitter.resized(self.reader.integers("count")[0], self.bits)
         whole = b.and_(count, self.integer(-self.tile.elements))
         first, step = (b.mul(n, self.integer(self.tile.elements)) for n in (group, groups))
         with self._counting(first, whole, step) as start:
@@ -79,7 +79,7 @@ class _Kernel:
         b.ret_void()
 
     def _register(self, name: str) -> ir.Value:
-        return resized(self.emitter, self.emitter.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", I32, []), self.bits)
+        return self.emitter.resized(self.emitter.call(f"llvm.nvvm.read.ptx.sreg.{name}.x", I32, []), self.bits)
 
     @contextmanager
     def _counting(self, first: ir.Value, end: ir.Value, step: ir.Value) -> Iterator[ir.Value]:
@@ -112,13 +112,13 @@ class _Kernel:
         if not self.unit.whole_rows:
             return [self._index(b.add(number, self.integer(k)) if k else number) for k in range(lanes)]
         index, axis = self._index(number), self.innermost
-        first = resized(self.emitter, index[axis].parts[0], self.bits)
+        first = self.emitter.resized(index[axis].parts[0], self.bits)
         following = [b.add(first, self.integer(k), flags=("nuw", "nsw")) for k in range(1, lanes)]
-        along = [index[axis], *(self.emitter.integer(resized(self.emitter, last, 64)) for last in following)]
+        along = [index[axis], *(self.emitter.integer(self.emitter.resized(last, 64)) for last in following)]
         return [(*index[:axis], last, *index[axis + 1 :]) for last in along]
 
     def _index(self, number: ir.Value) -> Index:
-        return self.decoder.index(resized(self.emitter, number, 64))
+        return self.decoder.index(self.emitter.resized(number, 64))
 
     def _load(self, number: ir.Value, indices: list[Index]) -> list[Value]:
         dtype, invariant = self.signature.value_dtype, not self.unit.in_place
@@ -142,6 +142,6 @@ class _Kernel:
     def _address(self, side: str, pointer: ir.Value, number: ir.Value, index: Index, dtype: np.dtype) -> ir.Value:
         """Of an element on one side."""
         if self.unit.flat:
-            return self.emitter.offset(pointer, [resized(self.emitter, number, 64)], [I64(dtype.itemsize)])
+            return self.emitter.offset(pointer, [self.emitter.resized(number, 64)], [I64(dtype.itemsize)])
         strides = list(self.reader.integers(f"{side}_strides", self.signature.ndim))
         return self.emitter.offset(pointer, [position.parts[0] for position in index], strides)

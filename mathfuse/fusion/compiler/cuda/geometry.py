@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 Shape = tuple[int, ...]
@@ -49,6 +50,13 @@ class Geometry:
     def bits(self) -> int:
         """Width of the arithmetic on offsets."""
         return 32 if self.largest < 1 << 31 else 64
+
+    @property
+    def address_bits(self) -> int:
+        """Width of the arithmetic on ``address``, counted in what divides all its strides."""
+        strides = [abs(stride) for stride in self.address or ()]
+        reach = sum((extent - 1) * stride for extent, stride in zip(self.extents, strides))
+        return 32 if reach < math.gcd(*strides) << 31 else 64
 
     @property
     def cut(self) -> Shape:

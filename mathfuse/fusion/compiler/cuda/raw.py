@@ -107,6 +107,7 @@ def _build(lowering: Any, function: Any, side: str, dtype: np.dtype, info_dtype:
     from mathfuse.fusion.compiler.language.arithmetic import Reject
     from mathfuse.fusion.compiler.language.evaluator import Evaluator
     from mathfuse.fusion.compiler.language.operands import Operand
+    from mathfuse.fusion.compiler.language.places import Place
 
     prolog, element = side == "prolog", llvm_element(lowering.module, dtype)
     arguments = [BYTES, I64, BYTES, BYTES] if prolog else [BYTES, I64, element, BYTES, BYTES]
@@ -126,7 +127,7 @@ def _build(lowering: Any, function: Any, side: str, dtype: np.dtype, info_dtype:
     offset = emitter.integer(entry.args[1])
     given = [] if prolog else [from_struct(emitter, entry.args[2], of_dtype(dtype))]
     lowering.knowledge.assigned.add("data")  # a transform in place writes what it reads
-    evaluator = Evaluator(emitter, (offset,), lowering.knowledge, refuse)
+    evaluator = Evaluator(emitter, Place((offset,)), lowering.knowledge, refuse)
     values = dict(zip(inspect.signature(function).parameters, [data, offset, *given, info, None]))
     result = evaluator.evaluate(function, values, procedure=not prolog)
     lowering.take(evaluator)

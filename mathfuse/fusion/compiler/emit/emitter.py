@@ -83,6 +83,12 @@ class Emitter:
         """An LLVM i64 as a value."""
         return Value(INT, (value,))
 
+    def resized(self, x: ir.Value, bits: int) -> ir.Value:
+        """An unsigned LLVM integer in another width."""
+        if x.type.width == bits:
+            return x
+        return (self.builder.trunc if bits < x.type.width else self.builder.zext)(x, ir.IntType(bits))
+
     # --- conversions -------------------------------------------------------------------------------------------------
     def convert(self, value: Value, to: Scalar) -> Value:
         """``value`` as type ``to``; complex to real drops nothing silently (the caller has checked)."""

@@ -36,6 +36,7 @@ from mathfuse.fusion.compiler.language.iterators import Iterator, RangeIterator
 from mathfuse.fusion.compiler.language.messages import STATEMENTS
 from mathfuse.fusion.compiler.language.operands import Accesses, Operand, OperandAccess
 from mathfuse.fusion.compiler.language.operations import Operations
+from mathfuse.fusion.compiler.language.places import Place
 from mathfuse.runtime.errors import CallbackError, MathFuseError
 
 DEEPEST = 60  # calls inside calls
@@ -52,8 +53,8 @@ class Evaluator(Expressions):
     ----------
     emitter
         Positioned where the code goes.
-    index
-        The element's logical multi-index.
+    place
+        The element's logical multi-index, and what else is known of where it is.
     knowledge
         What earlier runs found; ``changed`` tells when this run found a variable to need a wider type.
     capture
@@ -65,7 +66,7 @@ class Evaluator(Expressions):
     def __init__(
         self,
         emitter: Emitter,
-        index: tuple[Value, ...],
+        place: Place,
         knowledge: Knowledge,
         capture: Callable[[Any], Operand],
         wide: bool = False,
@@ -75,7 +76,7 @@ class Evaluator(Expressions):
         self.accesses = Accesses()
         self.operations = Operations(emitter, self._inline, self._coerce)
         self.operand_access = OperandAccess(
-            emitter, self.operations, index, self.accesses, frozenset(knowledge.assigned)
+            emitter, self.operations, place, self.accesses, frozenset(knowledge.assigned)
         )
         self.stack: list[Frame] = []
         self.position: tuple = ()

@@ -13,6 +13,7 @@ from llvmlite import ir
 from mathfuse.fusion.compiler.emit.emitter import I64, Emitter, Value
 from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, of_dtype
 from mathfuse.fusion.compiler.language.arithmetic import Arithmetic, Described, Reject, describe
+from mathfuse.fusion.compiler.language.places import Place, known
 
 
 @dataclass(eq=False)
@@ -39,6 +40,13 @@ class Operand(Described):
     def ndim(self) -> int:
         return len(self.shape)
 
+    @property
+    def bits(self) -> int:
+        """What holds the number of any element: the width of the arithmetic on addresses."""
+        extents = [known(extent.parts[0]) for extent in self.shape]
+        fits = self.bounded and math.prod(2**31 if n is None else max(n, 1) for n in extents) < 2**31
+        return 32 if fits else 64
+
 
 @dataclass
 class Accesses:
@@ -63,8 +71,8 @@ class OperandAccess:
     ----------
     emitter, operations
         Code generation.
-    index
-        The logical multi-index of the element at hand.
+    place
+        Where the element at hand is.
     accesses
         Where every access is noted.
     assigned
@@ -75,11 +83,11 @@ class OperandAccess:
         self,
         emitter: Emitter,
         operations: Arithmetic,
-        index: tuple[Value, ...],
+        place: Place,
         accesses: Accesses,
         assigned: frozenset[str],
     ) -> None:
-        self.emitter, self.operations, self.index = emitter, operations, index
+        self.emitter, self.operations, self.place, self.index = emitter, operations, place, place.index
         self.accesses, self.assigned = accesses, assigned
 
     def read(self, operand: Operand, index: Any) -> Value:
@@ -121,15 +129,18 @@ class OperandAccess:
                 "write its index out"
             )
         self.accesses.note(operand.name, "broadcast")
-        e = self.emitter
         own = self.index[len(self.index) - operand.ndim :]
-        indices = [
-            e.builder.select(e.builder.icmp_signed("==", extent.parts[0], I64(1)), I64(0), i.parts[0])
-            for extent, i in zip(operand.shape, own)
-        ]
-        return e.load(
-            e.offset(operand.pointer, indices, list(operand.strides)), operand.dtype, operand.name not in self.assigned
-        )
+        indices = [self._broadcast(i.parts[0], extent.parts[0]) for i, extent in zip(own, operand.shape)]
+        return self.emitter.load(self._at(operand, indices), operand.dtype, operand.name not in self.assigned)
+
+    def _broadcast(self, i: ir.Value, extent: ir.Value) -> ir.Value:
+        b, constant = self.emitter.builder, known(extent)
+        if constant is None:
+            return b.select(b.icmp_signed("==", extent, I64(1)), I64(0), i)
+        return I64(0) if constant == 1 else i
+
+    def _at(self, operand: Operand, indices: list[ir.Value]) -> ir.Value:
+        return self.place.address(self.emitter, operand.pointer, indices, operand.strides, operand.bits)
 
     def _address(self, operand: Operand, index: Any) -> tuple[ir.Value, ir.Value | None]:
         parts = index if isinstance(index, tuple) else (index,)
@@ -146,7 +157,7 @@ class OperandAccess:
             positions.append(position)
             if fits:
                 inside = b.and_(inside, fits) if inside else fits
-        return self.emitter.offset(operand.pointer, positions, list(operand.strides)), inside
+        return self._at(operand, positions), inside
 
     def _pattern(self, part: Any) -> int | str | None:
         """The axis ``a`` of exactly ``index[a]``, a constant as text, None for what is computed."""

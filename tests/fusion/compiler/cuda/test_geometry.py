@@ -14,7 +14,7 @@ from llvmlite import ir
 import mathfuse as mf
 from mathfuse.fusion.compiler.cpu.native import address_of, object_code
 from mathfuse.fusion.compiler.cuda.artifacts import Compiled, audit_all
-from mathfuse.fusion.compiler.cuda.decoding import constant_index
+from mathfuse.fusion.compiler.cuda.decoding import constant_place
 from mathfuse.fusion.compiler.cuda.geometry import Geometry
 from mathfuse.fusion.compiler.cuda.interface import make_unit
 from mathfuse.fusion.compiler.cuda.units import Unit, analyse
@@ -52,7 +52,7 @@ def test_offsets_decode_by_constants(geometry):
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [I64, I64.as_pointer()]), "mathfuse_run")
     builder = ir.IRBuilder(function.append_basic_block())
     offset, index = function.args
-    for axis, position in enumerate(constant_index(Emitter(builder, CPU, True, 32), geometry, offset)):
+    for axis, position in enumerate(constant_place(Emitter(builder, CPU, True, 32), geometry, offset).index):
         builder.store(position.parts[0], builder.gep(index, [I64(axis)]))
     builder.ret_void()
     decode = ctypes.CFUNCTYPE(None, ctypes.c_uint64, ctypes.c_void_p)(address_of(object_code(str(module))))
