@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mathfuse import fft as fft
     from mathfuse.epilogs import *  # noqa: F403
     from mathfuse.fusion.compiler import compile as compile
+    from mathfuse.fusion.elementwise import elementwise as elementwise
     from mathfuse.fusion.transforms import clear_plans as clear_plans
     from mathfuse.runtime.errors import CallbackError as CallbackError
     from mathfuse.runtime.errors import MathFuseError as MathFuseError
@@ -30,6 +31,7 @@ _EXPORTS = {
         angular_frequency clamped_index radial_frequency signed_frequency signed_index wrapped_index
     """,
     "mathfuse.fusion.compiler": "compile",
+    "mathfuse.fusion.elementwise": "elementwise",
     "mathfuse.fusion.transforms": "clear_plans",
     "mathfuse.runtime.errors": "CallbackError MathFuseError PlanError ToolchainError UnsupportedError",
 }

@@ -72,6 +72,11 @@ class Function:
         """Operands by name, and captured arrays as the execution space reads them."""
         return {**self.operands, **{name: array.view for name, array in self.arrays.items()}}
 
+    @property
+    def reads_source(self) -> bool:
+        """Whether it reads elements of the input other than its own."""
+        return any("source" in link.reserved for link in self.callback.links)
+
     def analysis(self) -> Analysis:
         """The dtype of its result and how it reads its operands, before any code is made."""
         from mathfuse.fusion.compiler.cpu.kernels import analyse  # LLVM: only plans with callbacks pay for it

@@ -1,0 +1,343 @@
+"""`elementwise` on a GPU: a launch is prepared once for each layout, and further calls fill in addresses."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from mathfuse.epilogs import Callback
+from mathfuse.epilogs.values import is_scalar
+from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
+from mathfuse.fusion.compiler.fingerprint import captured_arrays, watch
+from mathfuse.fusion.elementwise import binding
+from mathfuse.fusion.elementwise.functions import Function
+from mathfuse.fusion.elementwise.gpu import Gpu
+from mathfuse.fusion.elementwise.kernels import loaded
+from mathfuse.fusion.elementwise.layouts import Layout, dense
+from mathfuse.fusion.elementwise.maps import kernel_unit, kernel_writer, signature_of
+from mathfuse.runtime import arrays
+from mathfuse.runtime.cuda import driver
+from mathfuse.runtime.cuda.arrays import DeviceArray, as_device_output, download, upload
+from mathfuse.runtime.cuda.frameworks import EXCHANGE, HOST, TORCH, Framework
+from mathfuse.runtime.errors import PlanError
+from mathfuse.runtime.log import logger
+
+MOST_PREPARED = 256  # launches; of more, those that were prepared first go
+IMMUTABLE = (float, int, bool, complex)
+
+
+def run(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, stream: Any) -> Any:
+    """Queue ``out[i] = callback(x[i])``; gives `out`, or a new array of the framework of `x`."""
+    if out is not None and arrays.framework_of(x) == "numpy":
+        view, result = arrays.as_output(out), run(callback, x, inputs, None, stream)
+        binding.check_output(view, result.shape, result.dtype)
+        view[...] = result
+        return out
+    values = {name: binding.unwrapped(value) for name, value in {**callback.bound, **(inputs or {})}.items()}
+    key = _key(callback, values, x, out)
+    prepared = _prepared.get(key) or _prepared.get((key, id(callback)))
+    if prepared is None or not prepared.unchanged():
+        return _first(callback, x, inputs, out, stream, key)
+    gpu, values = prepared.gpu, {**values, **prepared.captured}
+    with driver.device_guard(gpu.device):
+        current = gpu.framework.current_stream(gpu.device)
+        handle = current if stream is None else driver.stream_handle(stream)
+        with gpu.framework.on_stream(handle, gpu.device):
+            users = prepared.users(x, out, values)
+            pointers, copies = prepared.addresses(users, handle)
+            if not prepared.clash(pointers):
+                return prepared.queue(users, pointers, copies, values, handle, handle != current)
+    return _first(callback, x, inputs, out, stream, key)  # which tells what overlaps
+
+
+def _first(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, stream: Any, key: Hashable) -> Any:
+    """The same from the beginning: every check, and the code, which is kept under `key`."""
+    gpu = Gpu.of(x)
+    with driver.device_guard(gpu.device):
+        current = gpu.framework.current_stream(gpu.device)
+        handle = current if stream is None else driver.stream_handle(stream)
+        with gpu.framework.on_stream(handle, gpu.device):
+            target = None if out is None else as_device_output(out)
+            source = gpu.read(x, "x", handle) if gpu.framework is not HOST else upload(x, gpu.device, handle, "x")
+            assert isinstance(source, DeviceArray)
+            function = _function(gpu, callback, _spread(source), inputs, handle)
+            if target is not None:
+                _check_target(gpu, target, source, function)
+            held = {name: a.view for name, a in function.arrays.items() if isinstance(a.view, DeviceArray)}
+            prepared = Prepared(gpu, function, source, target, held)
+            bound = {name: binding.unwrapped(value) for name, value in function.callback.bound.items()}
+            values = {**bound, **prepared.captured}
+            users = prepared.users(x, out, values)
+            read = (source, target, *held.values())
+            if not any(array is not None and array.copied for array in read):
+                _learn(users, read)
+                _keep(key or _key(callback, bound, x, out), prepared, callback)
+            if gpu.framework is HOST:
+                logger.info("x, %d bytes, is copied to the GPU and the result back", source.nbytes)
+            pointers = [0 if array is None else array.pointer for array in read]
+            copies = {k: a for k, a in enumerate(read) if a is not None and a.framework is HOST}
+            return prepared.queue(users, pointers, copies, values, handle, handle != current)
+
+
+def _function(gpu: Gpu, callback: Callback, x: DeviceArray, inputs: Mapping[str, Any] | None, stream: int) -> Function:
+    """The callback on every element of `x`, all checked."""
+    bound = binding.bound(callback, callback.kind, inputs, lambda a, what: gpu.read(a, what, stream), "callback")
+    assert bound is not None
+    axes = tuple(range(x.ndim))
+    function = binding.placed(bound, callback.kind, x.dtype, x.shape, x.shape, axes, source=x)
+    for name in function.assigned:
+        if function.arrays[name].view.framework is HOST and gpu.framework is not HOST:
+            raise PlanError(f"{function.callback} assigns to {name!r}, which must be on the GPU, as x is")
+    return function
+
+
+def _check_target(gpu: Gpu, out: DeviceArray, x: DeviceArray, function: Function) -> None:
+    if out.device != gpu.device:
+        raise PlanError(f"out is on GPU {out.device} and x on GPU {gpu.device}: give memory there")
+    binding.check_output(out, x.shape, function.stored)
+    binding.check_overlap(out, x, not function.reads_source)
+    binding.shares_operand(out, function)
+
+
+def _spread(array: DeviceArray) -> DeviceArray:
+    """An array without axes as one with one element along one."""
+    return array if array.ndim else replace(array, shape=(1,), strides=(array.itemsize,))
+
+
+# --- what a prepared launch depends on --------------------------------------------------------------------------------
+
+_prepared: dict[Hashable, Prepared] = {}
+_lock = threading.Lock()
+_frameworks: dict[type, Framework] = {np.ndarray: HOST}  # of the types of arrays met so far
+
+
+def _key(callback: Callback, values: Mapping[str, Any], x: Any, out: Any) -> Hashable:
+    """Equal for calls that differ in addresses and numbers only; it holds no array. None while a type is not known."""
+    source = _frameworks.get(type(x))
+    target = source if out is None else _frameworks.get(type(out))
+    described = tuple([(name, _described(value)) for name, value in values.items()])
+    if source is None or target is None or None in [described for _, described in described]:
+        return None
+    return (
+        tuple([(id(link.function), link.fastmath, link.precision) for link in callback.links]),
+        described,
+        source.layout_key(x),
+        out is not None and (target.layout_key(out), source.pointer(x) == target.pointer(out)),
+        source is HOST and driver.current_device(),
+    )
+
+
+def _described(value: Any) -> Hashable:
+    """Layout of an array, type of a number; None of what is not known."""
+    kind: type = type(value)
+    framework = _frameworks.get(kind)
+    if framework is not None:
+        return framework.layout_key(value)
+    return kind.__name__ if is_scalar(value) else None
+
+
+def _learn(users: Sequence[Any], read: Sequence[DeviceArray | None]) -> None:
+    for user, array in zip(users, read):
+        if array is not None and array.framework is not HOST:
+            _frameworks.setdefault(type(user), array.framework)
+
+
+def _keep(key: Hashable, prepared: Prepared, callback: Callback) -> None:
+    """Have a launch be found again; one with arrays that the callback captured goes when the callback goes."""
+    if key is None:
+        return
+    if prepared.captured:
+        key = key, id(callback)
+        prepared.owner = weakref.ref(callback, lambda _: _prepared.pop(key, None))
+    with _lock:
+        _prepared.pop(key, None)
+        _prepared[key] = prepared
+        while len(_prepared) > MOST_PREPARED:
+            _prepared.pop(next(iter(_prepared)), None)
+
+
+# --- a launch ---------------------------------------------------------------------------------------------------------
+
+X, OUT, FIRST = 0, 1, 2  # numbers of the arrays of a launch: the input, the result, then the operands
+
+
+@dataclass(frozen=True)
+class Argument:
+    """An array of a launch.
+
+    Parameters
+    ----------
+    framework
+        None of what is copied to the GPU at each call.
+    reach
+        Where the bytes that it covers begin and end, from its address on.
+    slots
+        Where the parameters hold its address.
+    """
+
+    framework: Framework | None
+    reach: tuple[int, int]
+    slots: tuple[int, ...]
+
+    @classmethod
+    def of(cls, array: DeviceArray | None, slots: Sequence[int]) -> Argument:
+        if array is None:
+            return cls(None, (0, 0), tuple(slots))
+        low, high = (end - array.pointer for end in array.bounds)
+        return cls(None if array.framework is HOST else array.framework, (low, high), tuple(slots))
+
+    @property
+    def foreign(self) -> bool:
+        """Whether other streams than the framework's current one may write to it or free it."""
+        return isinstance(self.framework, type(EXCHANGE))
+
+
+class Prepared:
+    """A launch with everything filled in but addresses and numbers; threads may share it.
+
+    It holds no array but those that its callback captured.
+    """
+
+    owner: weakref.ref[Callback]
+
+    def __init__(
+        self,
+        gpu: Gpu,
+        function: Function,
+        x: DeviceArray,
+        out: DeviceArray | None,
+        operands: Mapping[str, DeviceArray],
+    ) -> None:
+        self.gpu, self.names = gpu, tuple(operands)
+        self.captured, self.unchanged = captured_arrays(function.callback), watch(function.callback)
+        self._new = gpu.framework.allocator(x.shape, function.stored, gpu.device) if out is None else None
+        self._launch: driver.Launch | None = None
+        self._lock = threading.Lock()
+        self._assigned = tuple(name for name in operands if name in function.assigned)
+        self._numbers: dict[str, Any] = {}  # as they were written last
+        slots: dict[str, int] = {}
+        if x.size:
+            source, in_place = Layout.of(_spread(x)), out is not None and arrays.same_view(out, x)
+            target = dense(source.shape, function.stored) if out is None else Layout.of(_spread(out))
+            slots = self._prepare(function, source, target, in_place)
+        places = [
+            ("source_block", "source.pointer"),
+            ("destination_block",),
+            *((f"{name}.pointer",) for name in operands),
+        ]
+        self._arguments = [
+            Argument.of(array, [slots[place] for place in names if place in slots])
+            for array, names in zip((x, out, *operands.values()), places)
+        ]
+        self._foreign = [number for number, argument in enumerate(self._arguments) if argument.foreign]
+        self._apart = list(_apart(function, x, out, operands))
+
+    def _prepare(self, function: Function, source: Layout, target: Layout, in_place: bool) -> dict[str, int]:
+        device = self.gpu.device
+        signature = signature_of(function, source.dtype, len(source.shape))
+        unit = kernel_unit(signature, source, target, driver.architecture(device), in_place=in_place)
+        kernel = ElementwiseKernel(unit)
+        self._writer = kernel_writer(kernel, source, target, function)
+        self._numbers = {name: None for name, kind in signature.operands if kind.is_scalar}
+        grid = kernel.grid(target.size, driver.multiprocessors(device))
+        self._launch = driver.Launch(loaded(kernel, device), *grid, self._writer.block)
+        return kernel.layout.slots
+
+    def users(self, x: Any, out: Any, values: Mapping[str, Any]) -> list[Any]:
+        """The arrays of a call as the user has them, in their order."""
+        return [x, out, *[values[name] for name in self.names]]
+
+    def addresses(self, users: Sequence[Any], stream: int) -> tuple[list[int], dict[int, DeviceArray]]:
+        """Of each array on the GPU, and copies of those that are not there, by number."""
+        pointers, copies = [0] * len(users), {}
+        for number, (argument, array) in enumerate(zip(self._arguments, users)):
+            if argument.framework is not None:
+                pointers[number] = argument.framework.pointer(array)
+            elif array is not None:
+                copies[number] = copy = upload(array, self.gpu.device, stream)
+                pointers[number] = copy.pointer
+        out = self._arguments[OUT].framework
+        if out is not None and (out is not TORCH or not users[OUT].is_inference()):
+            out.written(users[OUT])
+        return pointers, copies
+
+    def clash(self, pointers: Sequence[int]) -> bool:
+        """Whether arrays overlap that must not."""
+        for a, b, alike in self._apart:
+            (low, high), (from_, to) = self._arguments[a].reach, self._arguments[b].reach
+            begin, end = max(pointers[a] + low, pointers[b] + from_), min(pointers[a] + high, pointers[b] + to)
+            if begin < end and not (alike and pointers[a] == pointers[b]):
+                return True
+        return False
+
+    def queue(
+        self,
+        users: Sequence[Any],
+        pointers: list[int],
+        copies: Mapping[int, DeviceArray],
+        values: Mapping[str, Any],
+        stream: int,
+        elsewhere: bool,
+    ) -> Any:
+        """Launch on `stream`, current in the framework; the caller holds the device guard.
+
+        `elsewhere` tells whether the framework works on another stream outside this call.
+        """
+        framework, result = self.gpu.framework, users[OUT]
+        for number in self._foreign:
+            self._arguments[number].framework.ready(users[number], stream)  # type: ignore[union-attr]
+        if self._new:
+            result, pointers[OUT] = self._new()
+        if self._launch:
+            self._start(self._launch, pointers, values, stream)
+        for number, argument in enumerate(self._arguments):
+            if argument.framework is not None and (elsewhere or argument.foreign):
+                argument.framework.record(users[number], stream)
+        if not self._new:
+            return result
+        if elsewhere and framework is not HOST:
+            framework.record(result, stream)
+        result = framework.hand_over(result, stream)
+        if framework is HOST:  # what callbacks wrote to copies
+            for name in self._assigned:
+                number = FIRST + self.names.index(name)
+                arrays.as_output(users[number])[...] = download(copies[number], stream)
+        return result
+
+    def _start(self, launch: driver.Launch, pointers: Sequence[int], values: Mapping[str, Any], stream: int) -> None:
+        block, numbers = launch.parameters, self._numbers
+        with self._lock:
+            for argument, pointer in zip(self._arguments, pointers):
+                for slot in argument.slots:
+                    block[slot] = pointer
+            for name, before in numbers.items():
+                value = values[name]
+                if value is not before or type(value) not in IMMUTABLE:
+                    self._writer.operand(name, value)
+                    numbers[name] = value
+            launch(stream)
+
+
+def _apart(
+    function: Function, x: DeviceArray, out: DeviceArray | None, operands: Mapping[str, DeviceArray]
+) -> Iterator[tuple[int, int, bool]]:
+    """Pairs of arrays that must not overlap, and whether they may be one and the same."""
+    numbers = {name: FIRST + k for k, name in enumerate(operands)}
+    if out is not None:
+        yield OUT, X, not function.reads_source and _like(out, x)
+        for name, array in operands.items():
+            yield OUT, numbers[name], name in function.own and _like(out, array)
+    for name in operands:
+        if name in function.assigned:
+            yield numbers[name], X, False
+            yield from ((numbers[name], number, False) for other, number in numbers.items() if other != name)
+
+
+def _like(a: DeviceArray, b: DeviceArray) -> bool:
+    """Whether two arrays at one address would have the same elements."""
+    return arrays.same_view(a, replace(b, pointer=a.pointer))
