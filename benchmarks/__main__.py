@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import filter2d
+from benchmarks import elementwise, fft, filter2d, overhead, report
 
-BENCHMARKS = {"filter2d": filter2d}
+BENCHMARKS = {"filter2d": filter2d, "fft": fft, "elementwise": elementwise, "overhead": overhead, "report": report}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="NAME")
     for name, module in BENCHMARKS.items():
-        command = commands.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
+        summary = (module.__doc__ or "").splitlines()[0]
+        command = commands.add_parser(name, help=summary.replace("%", "%%"), description=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.main)
     arguments = parser.parse_args()

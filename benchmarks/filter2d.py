@@ -1,7 +1,8 @@
-"""A Gaussian filter of a float32 image on the CPU: fused, and as SciPy and NumPy with the separate expression.
+"""A Gaussian filter of float32 images: fused, and as transforms with the separate expression; on the CPU or a GPU.
 
-Three cases: one transform and a filter array, one transform and a filter computed from the frequency, and the whole
-filter, forward and back. All peers get the same workers, but for numpy.fft, which has one.
+On the CPU in three cases: one transform and a filter array, one transform and a filter computed from the frequency, and
+the whole filter, forward and back; all peers get the same workers, but for numpy.fft, which has one. On a GPU as
+`filter2d_cuda` says.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import scipy.fft
 
 import mathfuse as mf
-from benchmarks import harness
+from benchmarks import filter2d_cuda, harness
 from benchmarks.harness import Variant
 from mathfuse.runtime import settings
 
@@ -72,14 +73,19 @@ def variants(size: int, workers: int) -> tuple[list[Variant], dict[str, np.ndarr
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", type=int, default=4096, help="rows and columns of the image")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--execution", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--size", type=int, default=4096, help="CPU: rows and columns of the image")
+    parser.add_argument("--rounds", type=int, default=15, help="CPU: samples of each variant")
     parser.add_argument("--patience", type=float, default=20.0, help="seconds to wait for a quiet machine, a sample")
     parser.add_argument("--workers", type=int, default=settings.workers(), help="threads of every peer that has them")
     parser.add_argument("--memory-of", type=int, metavar="I", help=argparse.SUPPRESS)
+    filter2d_cuda.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
+    if arguments.execution == "cuda":
+        filter2d_cuda.main(arguments)
+        return
     made, expected = variants(arguments.size, arguments.workers)
     if arguments.memory_of is not None:
         expected.clear()

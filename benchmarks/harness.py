@@ -158,7 +158,7 @@ def save(name: str, variants: Sequence[Variant], settings: dict[str, Any]) -> Pa
             "python": platform.python_version(),
             "load": os.getloadavg(),
         },
-        "versions": {package: version for package in packages if (version := _version(package))},
+        "versions": {package: version for package in packages if (version := version(package))},
         "settings": settings,
         "variants": [{k: v for k, v in vars(variant).items() if k != "run"} for variant in variants],
     }
@@ -180,7 +180,7 @@ def _processor() -> str:
     return f"{len(names)} × {names[0]}" if names else platform.processor()
 
 
-def _version(package: str) -> str | None:
+def version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,0 +1,21 @@
+"""FFTs on a GPU with a multiplication fused in: `callbacks` against peers; `sweep`: fusing never loses."""
+
+from __future__ import annotations
+
+import argparse
+
+from benchmarks import fft_callbacks, fft_sweep
+
+PARTS = {"callbacks": fft_callbacks, "sweep": fft_sweep}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parts = parser.add_subparsers(required=True, metavar="PART")
+    for name, module in PARTS.items():
+        part = parts.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
+        module.add_arguments(part)
+        part.set_defaults(part=module.main)
+
+
+def main(arguments: argparse.Namespace) -> None:
+    arguments.part(arguments)
