@@ -30,7 +30,7 @@ def recall(key: str) -> tuple[Row, ...]:
 
 
 def remember(key: str, rows: Sequence[Row]) -> None:
-    numbers = [(row.name, None if row.why_not else row.milliseconds, row.why_not) for row in rows]
+    numbers = [[row.name, None if row.why_not else row.milliseconds, row.why_not] for row in rows]
     default_store().put(_named(key), Artifact(b"", {"rows": numbers}))
 
 

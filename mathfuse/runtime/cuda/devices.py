@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_size_t, c_void_p
 from types import SimpleNamespace
+from typing import Any
 
 from mathfuse.runtime.cuda.prototypes import bind
 from mathfuse.runtime.errors import MathFuseError, PlanError, ToolchainError
@@ -37,6 +38,18 @@ PROTOTYPES = {
     "cuFuncGetAttribute": "*ip",
     "cuLaunchKernelEx": "*pp*",
     "cuStreamIsCapturing": "p*",
+    "cuStreamCreate": "*u",
+    "cuStreamDestroy_v2": "p",
+    "cuStreamBeginCapture_v2": "pi",
+    "cuStreamEndCapture": "p*",
+    "cuGraphDestroy": "p",
+    "cuGraphGetNodes": "p**",
+    "cuGraphGetEdges": "p***",
+    "cuGraphNodeGetType": "p*",
+    "cuGraphKernelNodeGetParams_v2": "p*",
+    "cuGraphKernelNodeGetAttribute": "pi*",
+    "cuKernelGetFunction": "*p",
+    "cuFuncGetParamInfo": "pn**",
     "cuThreadExchangeStreamCaptureMode": "*",
     "cuStreamSynchronize": "p",
     "cuStreamWaitEvent": "ppu",
@@ -239,6 +252,35 @@ class device_guard:
         if self._pushed:
             self._pushed = False
             check(library().cuCtxPopCurrent_v2(byref(c_void_p())), "cuCtxPopCurrent")
+
+
+class Fit:
+    """Whether work can be queued on a stream as things are: this thread is on its device, and no graph is captured.
+
+    Two prepared calls that keep Python's lock, .6 µs in all; one thread at a time may ask.
+    """
+
+    def __init__(self, device: int, stream: int) -> None:
+        self._context, self._stream = context(device), c_void_p(stream)
+        self._current, self._captured = c_void_p(), c_int()
+        self._places = byref(self._current), byref(self._captured)
+        functions = _quick()
+        self._ask, self._ask_capture = functions.cuCtxGetCurrent, functions.cuStreamIsCapturing
+
+    def __call__(self) -> bool:
+        return not (
+            self._ask(self._places[0])
+            or self._current.value != self._context
+            or self._ask_capture(self._stream, self._places[1])
+            or self._captured.value
+        )
+
+
+@functools.cache
+def _quick() -> Any:
+    """The driver's library, called without releasing Python's lock: for what takes no time."""
+    library()
+    return ctypes.PyDLL(LIBRARY)
 
 
 # --- streams under capture --------------------------------------------------------------------------------------------

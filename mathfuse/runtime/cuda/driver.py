@@ -1,6 +1,7 @@
 """Everything that plans ask of CUDA's driver, under one name."""
 
 from mathfuse.runtime.cuda.devices import (
+    Fit,
     architecture,
     current_device,
     device_count,
@@ -19,6 +20,7 @@ from mathfuse.runtime.cuda.streams import Event, stream_handle, stream_wait, syn
 
 __all__ = [
     "Event",
+    "Fit",
     "Kernel",
     "Launch",
     "Memory",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.cuda.tiling import vector_width
 from mathfuse.fusion.compiler.cuda.units import Unit
 from mathfuse.fusion.compiler.parameters import Writer
-from mathfuse.fusion.compiler.signature import Signature
+from mathfuse.fusion.compiler.signature import Signature, fixed
 from mathfuse.fusion.transforms.cuda.layouts import Layout, dense
 from mathfuse.fusion.transforms.cuda.program import Hook, Map, Program, Transform
 from mathfuse.fusion.transforms.kinds import Shape
@@ -118,7 +118,7 @@ def _callback(step: Transform, hook: Hook, side: str, pipeline: Pipeline, arch: 
     )
     return Unit(
         pipeline="fft",
-        signature=_signature(hook.map.role, pipeline, source.dtype, len(target.shape)),
+        signature=_signature(hook.map.role, pipeline, source.dtype, len(target.shape), constant=True),
         dtype=target.dtype if load else source.dtype,
         arch=arch,
         side=side,
@@ -127,11 +127,20 @@ def _callback(step: Transform, hook: Hook, side: str, pipeline: Pipeline, arch: 
     )
 
 
-def _signature(role: Role | None, pipeline: Pipeline, dtype: np.dtype, ndim: int) -> Signature:
+def _signature(
+    role: Role | None, pipeline: Pipeline, dtype: np.dtype, ndim: int, constant: bool = False
+) -> Signature:
+    """The signature of a map's callback; `constant` makes the extents of arrays in C order constants of the code."""
     if role is None:
         return Signature(None, dtype, ndim, ())
     function = pipeline.functions[role]
-    return Signature.of(function.callback, dtype, ndim, function.axes, _values(function), function.source)
+    values = _values(function)
+    found = Signature.of(function.callback, dtype, ndim, function.axes, values, function.source)
+    if not constant:
+        return found
+    operands = tuple((name, kind if kind.is_scalar else fixed(kind, values[name])) for name, kind in found.operands)
+    source = found.source and fixed(found.source, function.source)
+    return replace(found, operands=operands, source=source)
 
 
 def _values(function: Function) -> dict[str, Any]:

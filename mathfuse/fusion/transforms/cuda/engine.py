@@ -47,16 +47,27 @@ class Engine:
         return [code.block(pipeline.functions) for code in self._codes]
 
     def run(self, values: Values, x: int, out: int, stream: int) -> None:
-        """Queue the program on `stream`, current in the framework; the caller holds the device guard.
+        """Queue the program on `stream`, current in the framework."""
+        lane = self._lanes.get((stream, False))
+        if lane is not None:
+            with lane.lock:
+                if lane.fits():
+                    lane.run(values, x, out)
+                    return
+        self._run_elsewhere(values, x, out, stream)
 
-        What is captured into a graph has a lane of its own, so that replays meet no other run in its memory.
+    def _run_elsewhere(self, values: Values, x: int, out: int, stream: int) -> None:
+        """On another device than the current one, on a new stream, or into a graph.
+
+        What is captured has a lane of its own, so that replays meet no other run in its memory.
         """
-        capturing = driver.is_capturing(stream)
-        lane = self._lanes.get((stream, capturing)) or self.lane(stream, capturing)
-        with lane.lock:
-            if capturing:
-                lane.expire()
-            lane.run(values, x, out)
+        with driver.device_guard(self.device):
+            capturing = driver.is_capturing(stream)
+            lane = self.lane(stream, capturing)
+            with lane.lock:
+                if capturing:
+                    lane.expire()
+                lane.run(values, x, out)
 
     def lane(self, stream: int, capturing: bool = False) -> Lane:
         """The lane of a stream, made if there is none yet."""

@@ -16,7 +16,6 @@ from mathfuse.epilogs import Callback
 from mathfuse.fusion.compiler.fingerprint import watch
 from mathfuse.fusion.transforms.cuda.engine import Engine, Values
 from mathfuse.runtime import settings
-from mathfuse.runtime.cuda.driver import device_guard
 from mathfuse.runtime.cuda.frameworks import CUPY, TORCH, Framework
 from mathfuse.runtime.cuda.interface import Allocator
 
@@ -37,11 +36,9 @@ class Shortcut:
         for unchanged in self._unchanged:
             if not unchanged():
                 return None
-        device = self.device
-        with device_guard(device):
-            result, target = self._new()
-            framework = self.framework
-            self._engine.run(self._values, framework.pointer(x), target, framework.current_stream(device))
+        result, target = self._new()
+        framework = self.framework
+        self._engine.run(self._values, framework.pointer(x), target, framework.current_stream(self.device))
         return result
 
 

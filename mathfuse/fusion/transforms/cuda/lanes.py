@@ -6,7 +6,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -14,12 +14,15 @@ from mathfuse.fusion.compiler.cuda.artifacts import Compiled
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.cuda.table import NAME, THREADS, VALUES, table_kernel, table_parameters
 from mathfuse.fusion.transforms.cuda.code import Code
-from mathfuse.fusion.transforms.cuda.program import Program, Transform
+from mathfuse.fusion.transforms.cuda.layouts import MOST_ALIGNED
+from mathfuse.fusion.transforms.cuda.program import Buffer, Program, Transform
 from mathfuse.runtime.cuda import cufft, driver
 from mathfuse.runtime.cuda.frameworks import Framework
 from mathfuse.runtime.cuda.kernels import Kernel
+from mathfuse.runtime.cuda.recording import record
 
 GRAIN = 256  # bytes: what allocators align to, and enough for any access
+PRETENDED = 1 << 40, 1 << 41  # addresses of input and result while no other are known; nothing lies there
 Step = Callable[[list[int]], None]  # given the addresses of the buffers: x, out, and the rooms
 
 
@@ -61,7 +64,7 @@ class Lane:
         stream: int,
     ) -> None:
         self.lock = threading.Lock()
-        self.stream = stream
+        self.stream, self.fits = stream, driver.Fit(device, stream)
         self._values: Sequence[np.ndarray] | None = None
         numbers = {"x": 0, "out": 1, **{room.name: 2 + k for k, room in enumerate(program.rooms)}}
         multiprocessors = driver.multiprocessors(device)
@@ -70,7 +73,7 @@ class Lane:
         self._memory = [framework.allocator((max(table_bytes, 1),), np.dtype(np.uint8), device)()]
         self._blocks: list[np.ndarray] = []  # one a code, in order
         self._tables: list[Table] = []
-        self._steps: list[Step] = []
+        self._steps: list[Any] = []
         writer = driver.load_kernel(table_kernel(driver.architecture(device)), NAME, device) if hooked else None
         infos = {}
         for code, place in zip(hooked, tables):
@@ -93,9 +96,8 @@ class Lane:
                         hooks.append(cufft.Hook(side, code.unit.dtype, code.compiled.ltoir, infos[id(code)]))
                         self._blocks.append(next(written).block)
                 transform = cufft.Transform(step.call, hooks, device)
-                transform.set_stream(stream)
-                transforms.append(transform)
-                self._steps.append(_run(transform, numbers[step.source.name], numbers[step.target.name], step.forward))
+                transforms.append((transform, step))
+                self._steps.append(None)  # made below, when its work area is known
             else:
                 code, kernel = remaining.pop(0)
                 assert isinstance(code.compiled, ElementwiseKernel) and kernel is not None
@@ -104,16 +106,44 @@ class Lane:
                 launch = driver.Launch(kernel, *code.compiled.grid(count, multiprocessors), block)
                 self._blocks.append(block)
                 self._steps.append(_launch(launch, [(slot, numbers[name]) for slot, name in code.slots()], stream))
-        self.work_bytes = [transform.work_bytes for transform in transforms]
+        self.work_bytes = [transform.work_bytes for transform, _ in transforms]
         rooms, room_bytes = _places([room.layout.nbytes for room in program.rooms])
         work_bytes = max(self.work_bytes, default=0)
         self.workspace_bytes = table_bytes + room_bytes + work_bytes
         self._memory.append(framework.allocator((max(room_bytes + work_bytes, 1),), np.dtype(np.uint8), device)())
         start = self._memory[1][1]
-        for transform in transforms:
-            transform.set_work_area(start + room_bytes)
-        self._addresses = [0, 0, *(start + place for place in rooms)]
+        self._addresses = [*PRETENDED, *(start + place for place in rooms)]
+        places = [k for k, step in enumerate(self._steps) if step is None]
+        for k, (transform, step) in zip(places, transforms):
+            if transform.work_bytes:
+                transform.set_work_area(start + room_bytes)
+            self._steps[k] = self._transform(transform, step, numbers)
         self._stale = True  # whether what the tables hold on the device is not what they should
+
+    def _transform(self, transform: cufft.Transform, step: Transform, numbers: dict[str, int]) -> Step:
+        """A call of cuFFT, by its recorded kernels where there is a recording."""
+        source, target, forward = numbers[step.source.name], numbers[step.target.name], step.forward
+
+        def call(source: int, target: int, stream: int) -> None:
+            transform.set_stream(stream)
+            transform.run(source, target, forward)
+
+        def pretended(number: int, buffer: Buffer) -> int:
+            return self._addresses[number] + (buffer.layout.alignment % MOST_ALIGNED if number < 2 else 0)
+
+        recording = record(call, pretended(source, step.source), pretended(target, step.target), self.stream)
+        transform.set_stream(self.stream)
+        if recording is None:
+            return lambda addresses: transform.run(addresses[source], addresses[target], forward)
+        replay = recording.run
+
+        def run(addresses: list[int]) -> None:
+            if addresses[source] == addresses[target] and source != target:
+                transform.run(addresses[source], addresses[target], forward)  # in place cuFFT may take other kernels
+            else:
+                replay(addresses[source], addresses[target])
+
+        return run
 
     def run(self, values: Sequence[np.ndarray], x: int, out: int) -> None:
         """Queue the program with these blocks of parameters; the caller holds the lock and the device guard."""
@@ -141,11 +171,6 @@ class Lane:
     def expire(self) -> None:
         """Have the next run write the tables anew: a graph that is replayed later must begin with that."""
         self._stale = True
-
-
-def _run(transform: cufft.Transform, source: int, target: int, forward: bool) -> Step:
-    run = transform.run
-    return lambda addresses: run(addresses[source], addresses[target], forward)
 
 
 def _launch(launch: driver.Launch, slots: list[tuple[int, int]], stream: int) -> Step:

@@ -1,36 +1,24 @@
-"""What a plan on a GPU runs: an engine for each layout of outputs, the operands' parameters, and addresses."""
+"""What a plan on a GPU runs: an engine, the operands' parameters, and the input's address."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
-from mathfuse.fusion.transforms.cuda.choice import Place, choose, milliseconds, name_of
-from mathfuse.fusion.transforms.cuda.engine import Engine, Values, engine
+from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, milliseconds, name_of
+from mathfuse.fusion.transforms.cuda.engine import Engine
 from mathfuse.fusion.transforms.cuda.layouts import Layout, dense
-from mathfuse.fusion.transforms.cuda.program import Buffer, Fuse, Map, Program
+from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
 from mathfuse.runtime import arrays
 from mathfuse.runtime.cuda import cufft, driver
-from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, as_device_output, download, upload
-from mathfuse.runtime.cuda.frameworks import HOST, Framework
-from mathfuse.runtime.errors import PlanError
-
-MOST_OUTPUTS = 64  # known outputs, each an address and a layout
-
-
-@dataclass(frozen=True)
-class Ready:
-    """An engine with its parameters for outputs of one layout; `copy` takes results there that cannot be put there."""
-
-    engine: Engine
-    values: Values
-    copy: Ready | None = None
+from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, upload
+from mathfuse.runtime.cuda.frameworks import CUPY, HOST, TORCH
 
 
 class CudaPrepared:
@@ -43,58 +31,66 @@ class CudaPrepared:
         self._x = request.x
         shape, dtype = pipeline.out_shape, pipeline.out_dtype
         self._out = dense(shape, dtype, tuple(range(len(shape))))
-        self._empty = self._out.size == 0
         self._new = self._framework.allocator(shape, dtype, self._device)
-        held = [self._x, *(array.view for f in pipeline.functions.values() for array in f.arrays.values())]
-        waits = type(self._framework).ready is not Framework.ready
-        self._foreign = [array for array in held if type(array.framework).ready is not Framework.ready]
-        self._delivers = waits or type(self._framework).hand_over is not Framework.hand_over
+        held = [array.view for f in pipeline.functions.values() for array in f.arrays.values()]
+        self._foreign = [array for array in (self._x, *held) if array.framework not in (CUPY, TORCH, HOST)]
+        self._uploaded = [array for array in held if array.framework is HOST]
         self._written = [name for f in pipeline.functions.values() for name in f.assigned]
-        self._rejected: tuple[tuple[str, str], ...] = ()
-        self._outputs: dict[Hashable, Ready] = {}
-        self._ready = self._choose()
+        self._chosen = self._choose(self._out) if self._out.size else None
+        self._ready = self._with_values(self._chosen.engine) if self._chosen else None
+        # Whether a run is nothing but the engine's: results need no hand-over, and nothing is read anew.
+        self._plain = bool(
+            self._ready and self._framework in (CUPY, TORCH) and not self._foreign and not self._x.copied
+        )
+        self._outputs = Outputs(pipeline, self._x, self._ready, self._out, self._for_output, request.in_place)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
 
-    def _choose(self) -> Ready | None:
-        if self._empty:
-            self._reason, self._program = "there is nothing to compute", Program(Fuse(), (), ())
-            return None
+    def _choose(self, out: Layout) -> Chosen:
         choices = self._request.choices
         timed = choices.tune and not self._written  # operands that are written to would be written often
         chosen = choose(
-            self._pipeline,
-            Layout.of(self._x),
-            self._out,
-            self._place,
-            choices.strategy,
-            self._time if timed else None,
+            self._pipeline, Layout.of(self._x), out, self._place, choices.strategy, self._time if timed else None
         )
-        self._reason, self._rejected, self._program = chosen.reason, chosen.rejected, chosen.engine.program
         if choices.tune and self._written:
-            self._reason += f"; not timed, since callbacks assign to {', '.join(self._written)}"
-        return Ready(chosen.engine, chosen.engine.values(self._pipeline))
+            why = f"{chosen.reason}; not timed, since callbacks assign to {', '.join(self._written)}"
+            return replace(chosen, reason=why)
+        return chosen
+
+    def _for_output(self, layout: Layout) -> Ready:
+        assert self._chosen is not None
+        strategy = name_of(self._chosen.engine.program)
+        chosen = choose(self._pipeline, Layout.of(self._x), layout, self._place, strategy, None)
+        return self._with_values(chosen.engine)
+
+    def _with_values(self, engine: Engine) -> Ready:
+        return Ready(engine, engine.values(self._pipeline))
 
     def _time(self, candidate: Engine) -> float:
         values, stream = candidate.values(self._pipeline), self._framework.current_stream(self._device)
         with driver.device_guard(self._device):
             result, target = self._new()
             took = milliseconds(lambda: candidate.run(values, self._x.pointer, target, stream), self._device, stream)
-        del result
+        del result  # it had to live until now
         return took
 
     @property
     def explanation(self) -> Explanation:
-        p, program = self._pipeline, self._program
-        version = ".".join(map(str, cufft.version()))
+        p, chosen = self._pipeline, self._chosen
+        title = f"{self._request.title} → {p.out_dtype}{list(p.out_shape)}"
+        if chosen is None:
+            return Explanation(title, "sequence", "there is nothing to compute")
         return Explanation(
-            title=f"{self._request.title} → {p.out_dtype}{list(p.out_shape)}",
-            strategy=name_of(program),
-            reason=self._reason,
-            rejected=self._rejected,
-            passes=tuple(map(str, program.steps)),
-            details=(("GPU", f"{driver.name(self._device)}, number {self._device}"), ("cuFFT", version)),
-            workspace_bytes=self._ready.engine.workspace_bytes if self._ready else 0,
+            title=title,
+            strategy=name_of(chosen.engine.program),
+            reason=chosen.reason,
+            rejected=chosen.rejected,
+            passes=tuple(map(str, chosen.engine.program.steps)),
+            details=(
+                ("GPU", f"{driver.name(self._device)}, number {self._device}"),
+                ("cuFFT", ".".join(map(str, cufft.version()))),
+            ),
+            workspace_bytes=chosen.engine.workspace_bytes,
         )
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -102,107 +98,82 @@ class CudaPrepared:
         if self._ready is None:
             return
         known.keep(self._ready.engine)
-        held = [array for f in self._pipeline.functions.values() for array in f.arrays.values()]
-        fresh = self._x.copied or self._foreign or self._delivers
-        if not fresh and not any(array.copied or array.view.framework is HOST for array in held):
+        if self._plain and not self._uploaded:
             known.remember(name, positional, named, self._ready.engine, self._ready.values, self._new)
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
-    def run(self, out: Any = None, stream: Any = None, x: Any = None) -> Any:
-        """Queue the work; `x` takes the place of the input, of the same layout."""
+    def run(self, out: Any = None, stream: Any = None) -> Any:
+        """Queue the work on the current stream, or on `stream`."""
         framework, device = self._framework, self._device
         current = framework.current_stream(device)
-        if stream is None:
-            return self._run(out, current, x)
-        handle = driver.stream_handle(stream)
+        handle = current if stream is None else driver.stream_handle(stream)
+        if handle == current:
+            return self._plainly(out, handle) if self._plain else self._with_care(out, handle)
         with driver.device_guard(device), framework.on_stream(handle, device):
-            result = self._run(out, handle, x)
-        if handle != current and framework is not HOST:
-            with driver.device_guard(device):
-                for array in (result, self._request.user_x if x is None else x):
+            result = self._plainly(out, handle) if self._plain else self._with_care(out, handle)
+            if framework is not HOST:
+                for array in (result, self._request.user_x):
                     framework.record(array, handle)
         return result
 
-    def _run(self, out: Any, stream: int, x: Any) -> Any:
+    def _plainly(self, out: Any, stream: int) -> Any:
+        ready, x = self._ready, self._x
+        assert ready is not None
+        if out is None:
+            result, target = self._new()
+        else:
+            result = out
+            ready, target = self._outputs.find(out, x)
+            assert ready is not None
+            if ready.copy:
+                return self._by_copy(ready, out, target, x, stream)
+        ready.engine.run(ready.values, x.pointer, target, stream)
+        return result
+
+    def _with_care(self, out: Any, stream: int) -> Any:
+        """Arrays of other libraries, copies of what cannot be read in place, NumPy arrays, and empty ones."""
+        framework = self._framework
         with driver.device_guard(self._device):
-            source = self._x.pointer if x is None else self._framework.pointer(x)
-            if self._x.copied or self._framework is HOST:
-                fresh = self._read(self._request.user_x if x is None else x, stream)
-                source = fresh.pointer
+            x = self._fresh(stream)
             for array in self._foreign:
                 array.framework.ready(array.owner, stream)
-            if out is not None:
-                self._into(out, source, stream)
-                return out
-            result, target = self._new()
-            if self._ready:
-                self._ready.engine.run(self._ready.values, source, target, stream)
+            if out is None or framework is HOST:
+                ready, (result, target) = self._ready, self._new()
+            else:
+                result, (ready, target) = out, self._outputs.find(out, x)
+            if ready and ready.copy:
+                self._by_copy(ready, out, target, x, stream)
+            elif ready:
+                ready.engine.run(ready.values, x.pointer, target, stream)
             for array in self._foreign:
                 array.framework.record(array.owner, stream)
-            if self._delivers:
-                result = self._framework.hand_over(result, stream)
-                self._give_back(stream)
-            return result
+            if framework is HOST:
+                return self._to_host(framework.hand_over(result, stream), out, stream)
+            return out if out is not None else framework.hand_over(result, stream)
 
-    def _read(self, x: Any, stream: int) -> DeviceArray:
-        """The input as it is now, where the address that was planned for is that of a copy."""
-        return upload(x, self._device, stream, "x") if self._framework is HOST else as_device(x, "x")
+    def _fresh(self, stream: int) -> DeviceArray:
+        """The input as it is now, where what was planned for is a copy."""
+        if self._framework is HOST:
+            return upload(self._request.user_x, self._device, stream, "x")
+        return as_device(self._request.user_x, "x") if self._x.copied else self._x
 
-    def _give_back(self, stream: int) -> None:
-        """What callbacks wrote to copies of NumPy arrays."""
-        if self._framework is not HOST:
-            return
+    def _by_copy(self, ready: Ready, out: Any, target: int, x: DeviceArray, stream: int) -> Any:
+        assert ready.copy is not None
+        result, between = self._new()
+        ready.engine.run(ready.values, x.pointer, between, stream)
+        ready.copy.engine.run(ready.copy.values, between, target, stream)
+        del result  # the stream's order keeps its memory until then
+        return out
+
+    def _to_host(self, result: Any, out: Any, stream: int) -> Any:
+        """NumPy's result, and what callbacks wrote to copies of NumPy arrays."""
         for function in self._pipeline.functions.values():
             for name in function.assigned:
                 arrays.as_output(function.callback.bound[name])[...] = download(function.arrays[name].view, stream)
-
-    # --- outputs -----------------------------------------------------------------------------------------------------
-
-    def _into(self, out: Any, source: int, stream: int) -> None:
-        if self._framework is HOST:
-            view = arrays.as_output(out)
-            binding.check_output(view, self._pipeline.out_shape, self._pipeline.out_dtype)
-            view[...] = self._run(None, stream, None)
-            return
-        key = self._framework.layout_key(out), self._framework.pointer(out), source
-        ready = self._outputs.get(key)
-        if ready is None:
-            ready = self._checked(out, source)
-            if len(self._outputs) >= MOST_OUTPUTS:
-                self._outputs.clear()
-            self._outputs[key] = ready
-        else:
-            self._framework.written(out)
-        if self._empty:
-            return
-        if ready.copy is None:
-            ready.engine.run(ready.values, source, key[1], stream)
-            return
-        result, target = self._new()
-        ready.engine.run(ready.values, source, target, stream)
-        ready.copy.engine.run(ready.copy.values, target, key[1], stream)
-        del result
-
-    def _checked(self, out: Any, source: int) -> Ready:
-        """How to reach an output; every error that it may cause."""
-        view = as_device_output(out)
-        if view.device != self._device:
-            raise PlanError(f"out is on GPU {view.device}, the plan on GPU {self._device}")
-        p, here = self._pipeline, Layout.of(view)
-        binding.check_output(view, p.out_shape, p.out_dtype)
-        x = Layout.of(self._x)
-        moved = DeviceArray(source, x.shape, x.strides, x.dtype, self._device, self._framework, None)
-        binding.check_overlap(view, moved, self._request.in_place)
-        shared = binding.shares_operand(view, p.functions)
-        if self._ready is None:
-            return Ready(None, ())  # type: ignore[arg-type]  # nothing runs
-        ready = self._ready
-        if here != self._out:
-            chosen = choose(p, x, here, self._place, name_of(self._program), None)
-            ready = Ready(chosen.engine, chosen.engine.values(p))
-        if shared or (arrays.overlaps(view, moved) and not ready.engine.program.in_place):
-            copy = Program(Fuse(), (Map(None, Buffer("x", self._out), Buffer("out", here)),), ())
-            copier = engine(copy, p, self._framework, self._device)
-            return Ready(self._ready.engine, self._ready.values, Ready(copier, copier.values(p)))
-        return ready
+        if out is None:
+            return result
+        view = arrays.as_output(out)
+        binding.check_output(view, self._pipeline.out_shape, self._pipeline.out_dtype)
+        view[...] = result
+        return out
