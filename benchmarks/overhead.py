@@ -56,11 +56,9 @@ def ours(arrays: str, x: Any, w: Any, empty_like: Callable[[Any], Any]) -> Calls
         calls[arrays, EXECUTE + suffix] = plan.execute
         calls[arrays, EXECUTE_OUT + suffix] = lambda plan=plan, out=out: plan.execute(out)
         calls[arrays, KNOWN + suffix] = lambda callback=callback: mf.fft.fft(x, **callback)
-    if elementwise := getattr(mf, "elementwise", None):
-        multiply = weighted(w=w)
-        calls[arrays, "mf.elementwise(epilog, x)"] = lambda: elementwise(multiply, x)
-    else:
-        print("without mf.elementwise: this version has none")
+    multiply, out = weighted(w=w), empty_like(x)
+    calls[arrays, "mf.elementwise(epilog, x)"] = lambda: mf.elementwise(multiply, x)
+    calls[arrays, "mf.elementwise(epilog, x, out=)"] = lambda: mf.elementwise(multiply, x, out=out)
     return calls
 
 
