@@ -46,7 +46,7 @@ def fill(writer: Writer, unit: Unit, operands: Mapping[str, Any], shape: Shape) 
         if kind.is_scalar:
             writer.operand(name, values[name])
         else:
-            alive.append(cupy.asarray(values[name]))
+            alive.append(cupy.asarray(values[name], order="K"))
             writer.operand(name, values[name], alive[-1].data.ptr)
     return alive
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import re
 from dataclasses import replace
 
@@ -23,12 +22,9 @@ from mathfuse.fusion.compiler.emit.target import CPU
 from mathfuse.fusion.compiler.parameters import Writer
 from mathfuse.runtime.errors import CallbackError
 
+from .shapes import dense
+
 ARCHS = ("sm_80", "sm_90a", "sm_100", "sm_120")
-
-
-def dense(extents: tuple[int, ...], **options) -> Geometry:
-    strides = [math.prod(extents[k + 1 :]) if extent > 1 else 0 for k, extent in enumerate(extents)]
-    return Geometry(extents, tuple(strides), **options)
 
 
 # --- decoding --------------------------------------------------------------------------------------------------------

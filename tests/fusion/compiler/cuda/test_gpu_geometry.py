@@ -12,6 +12,7 @@ from mathfuse.fusion.compiler.cuda.geometry import Geometry, Shape
 from mathfuse.runtime.cuda.cufft import Call, View
 
 from . import device
+from .shapes import dense, with_extents
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="GPU tests hold their arrays with CuPy")
@@ -29,11 +30,6 @@ def ramp(value, index, shape):
 def ramped(x: np.ndarray, shape: Shape) -> np.ndarray:
     places = np.indices(x.shape)
     return x * (1 + places[-1] / shape[-1]) + places[0] * 0.25
-
-
-def dense(extents: Shape, **options) -> Geometry:
-    strides = [math.prod(extents[k + 1 :]) if extent > 1 else 0 for k, extent in enumerate(extents)]
-    return Geometry(tuple(extents), tuple(strides), **options)
 
 
 def complex_of(precision: str) -> np.dtype:
@@ -84,13 +80,14 @@ def transform(call: Call, x: np.ndarray, out_shape: Shape, precision: str, *plac
 
 
 def place(callback, side: str, family: str, precision: str, geometry: Geometry, shape: Shape, **options):
-    """``options`` of the unit, and ``origin``, ``scale`` and ``operands`` of its block."""
+    """``options`` of the unit, and ``origin``, ``scale`` and ``operands`` of its block; ``constant_extents`` of its arrays."""
     block = {name: options.pop(name) for name in ("origin", "scale", "operands") if name in options}
+    constant_extents = options.pop("constant_extents", False)
     made = callback and (mf.prolog(callback) if side == "prolog" else mf.epilog(callback))
     unit = device.callback_unit(
         made, side, element(family, side, precision), geometry, block.get("operands"), **options
     )
-    return device.Placed(unit, shape, **block)
+    return device.Placed(with_extents(unit, block["operands"]) if constant_extents else unit, shape, **block)
 
 
 # --- the index -------------------------------------------------------------------------------------------------------
@@ -310,6 +307,49 @@ def test_operands_in_a_callback():
     held, _ = placed.alive
     logged = next(a for a in held if a.dtype == np.complex64)
     close(cupy.asnumpy(logged), plain, "float32")
+
+
+OPERANDS = {
+    "full": lambda s: {"w": RNG.uniform(1, 2, s)},
+    "a batch": lambda s: {"w": RNG.uniform(1, 2, (1, *s[1:]))},
+    "of lower rank": lambda s: {"w": RNG.uniform(1, 2, s[1:])},
+    "a row": lambda s: {"w": RNG.uniform(1, 2, s[-1:])},
+    "a column": lambda s: {"w": RNG.uniform(1, 2, (*s[:-1], 1))},
+    "the ends": lambda s: {"w": RNG.uniform(1, 2, (s[0], *[1] * (len(s) - 2), s[-1]))},
+    "Fortran": lambda s: {"w": np.asfortranarray(RNG.uniform(1, 2, s))},
+}
+
+
+@pytest.mark.parametrize("shape", [(3, 60), (5, 97), (64, 256), (8, 8192), (3, 5, 1024), (2, 7, 1000), (2, 3, 65536)])
+@pytest.mark.parametrize("side", ["prolog", "epilog"])
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operands_of_constant_extents(name, side, shape):
+    operands = {key: w.astype(np.float32) for key, w in OPERANDS[name](shape).items()}
+    x = sample(np.dtype(np.complex64), shape)
+    options = {"operands": operands, "constant_extents": True}
+    placed = place(lambda value, w: value * w, side, "c2c", "float32", dense(shape), shape, **options)
+    call = device.dense_call("c2c", "float32", shape[-1:], math.prod(shape[:-1]))
+    result = transform(call, x, shape, "float32", placed)
+    w = wide(operands["w"])
+    close(result, np.fft.fft(wide(x) * w) if side == "prolog" else np.fft.fft(wide(x)) * w, "float32")
+
+
+@pytest.mark.parametrize("shape", [(3, 60), (8, 8192), (2, 7, 1000)])
+def test_computed_indices_into_constant_extents(shape):
+    """Rolled rows of one operand; another ends too soon, where NaN is read and never foreign memory."""
+    n = shape[-1]
+    operands = {"w": RNG.uniform(1, 2, n).astype(np.float32), "short": np.ones(n - 2, np.float32)}
+
+    def function(value, index, shape, w, short):
+        return value * w[(index[-1] + 5) % shape[-1]] * short[index[-1] + 0]
+
+    x = sample(np.dtype(np.complex64), shape)
+    options = {"operands": operands, "constant_extents": True}
+    placed = place(function, "epilog", "c2c", "float32", dense(shape), shape, **options)
+    call = device.dense_call("c2c", "float32", (n,), math.prod(shape[:-1]))
+    result = transform(call, x, shape, "float32", placed)
+    assert np.isnan(result[..., -2:]).all()
+    close(result[..., :-2], (np.fft.fft(wide(x)) * np.roll(operands["w"], -5))[..., :-2], "float32")
 
 
 # --- more axes -------------------------------------------------------------------------------------------------------
