@@ -10,7 +10,7 @@ def test_something(space):
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,16 +19,18 @@ GAP = 0xFF  # what lies between the elements of arrays with gaps: NaN, as floati
 
 
 class Space:
-    """NumPy arrays on the CPU; what other spaces have in common.
-
-    Attributes
-    ----------
-    cheap : dict
-        Choices for the strategy that plans the fastest: for tests with many small problems.
-    """
+    """NumPy arrays on the CPU; what other spaces have in common."""
 
     name = "numpy"
-    cheap: ClassVar[dict[str, Any]] = {}
+
+    def choices(self, strategy: str | None) -> dict[str, Any]:
+        """What `plan` is told so that it takes a strategy, where the space has several."""
+        return {}
+
+    @property
+    def cheap(self) -> dict[str, Any]:
+        """The choices for the strategy that plans the fastest: for tests with many small problems."""
+        return self.choices("sequence")
 
     def why_not(self, x: np.ndarray) -> str:
         """Why an array of the space cannot have the layout of `x`; empty where it can."""
@@ -59,9 +61,20 @@ class Space:
         return self.name
 
 
+class HostSpace(Space):
+    """NumPy arrays that are copied to the GPU and back."""
+
+    name = "numpy on a GPU"
+
+    def choices(self, strategy: str | None) -> dict[str, Any]:
+        return {"execution": "cuda", "strategy": strategy}
+
+
 class CupySpace(Space):
     name = "cupy"
-    cheap: ClassVar[dict[str, Any]] = {"strategy": "sequence"}
+
+    def choices(self, strategy: str | None) -> dict[str, Any]:
+        return {"strategy": strategy}
 
     @property
     def library(self) -> Any:
@@ -86,9 +99,8 @@ class CupySpace(Space):
         return isinstance(array, self.library.ndarray)
 
 
-class TorchSpace(Space):
+class TorchSpace(CupySpace):
     name = "torch"
-    cheap: ClassVar[dict[str, Any]] = {"strategy": "sequence"}
     device = "cuda"
 
     @property
@@ -122,7 +134,7 @@ class TorchSpace(Space):
         return array.view(getattr(self.library, np.dtype(dtype).name))
 
 
-NUMPY, CUPY, TORCH = Space(), CupySpace(), TorchSpace()
+NUMPY, HOST, CUPY, TORCH = Space(), HostSpace(), CupySpace(), TorchSpace()
 _ON_GPU = [pytest.param(space, id=space.name, marks=pytest.mark.gpu) for space in (CUPY, TORCH)]
 
 everywhere = pytest.mark.parametrize("space", [pytest.param(NUMPY, id="numpy"), *_ON_GPU])

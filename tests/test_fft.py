@@ -162,7 +162,7 @@ def test_prolog_pad_transform_scale_epilog(space, problem, before, after, into, 
         y = applied(ramp(table=table, gain=0.25), y, shape, where)
     result = np.result_type(dtype, np.complex64) if y.dtype.kind == "c" else dtype
     out = space.array(LAYOUTS["transposed"](np.empty(y.shape, result))) if into else None
-    fused |= space.cheap and {"strategy": strategy}
+    fused |= space.choices(strategy)
     found = call(mf.fft, kind, here, axes, lengths, norm, out=out, **fused)
     assert out is None or found is out
     found = space.numpy(found)
