@@ -10,7 +10,7 @@ import functools
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from ctypes import byref, c_int, c_size_t, c_void_p
+from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
 from types import SimpleNamespace
 from typing import Any
 
@@ -38,13 +38,13 @@ PROTOTYPES = {
     "cuFuncGetAttribute": "*ip",
     "cuLaunchKernelEx": "*pp*",
     "cuStreamIsCapturing": "p*",
+    "cuStreamGetCaptureInfo_v2": "p*****",
     "cuStreamCreate": "*u",
     "cuStreamDestroy_v2": "p",
     "cuStreamBeginCapture_v2": "pi",
     "cuStreamEndCapture": "p*",
     "cuGraphDestroy": "p",
     "cuGraphGetNodes": "p**",
-    "cuGraphGetEdges": "p***",
     "cuGraphNodeGetType": "p*",
     "cuGraphKernelNodeGetParams_v2": "p*",
     "cuGraphKernelNodeGetAttribute": "pi*",
@@ -289,6 +289,16 @@ def _quick() -> Any:
 def is_capturing(stream: int) -> bool:
     """Whether what is put on `stream` goes into a CUDA graph; the caller holds the device guard."""
     return _capture(stream) == (0, True)
+
+
+def capture_of(stream: int) -> int:
+    """The number of the capture that `stream` takes part in, another one for each; 0 of none."""
+    if not is_capturing(stream):
+        return 0
+    status, number = c_int(), c_ulonglong()
+    ask = library().cuStreamGetCaptureInfo_v2
+    check(ask(stream, byref(status), byref(number), None, None, None), "cuStreamGetCaptureInfo")
+    return number.value
 
 
 def meets_capture(stream: int) -> bool:

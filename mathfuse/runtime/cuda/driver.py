@@ -3,6 +3,7 @@
 from mathfuse.runtime.cuda.devices import (
     Fit,
     architecture,
+    capture_of,
     current_device,
     device_count,
     device_guard,
@@ -26,6 +27,7 @@ __all__ = [
     "Memory",
     "allocate",
     "architecture",
+    "capture_of",
     "copy_in",
     "copy_out",
     "current_device",

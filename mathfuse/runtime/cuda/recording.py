@@ -1,7 +1,8 @@
-"""The kernels of a library's call, recorded once and launched again with other addresses.
+"""The kernel of a library's call, recorded once and launched again with other addresses.
 
-A call of cuFFT spends more time on the host than the launch of its kernels. So the call is captured into graphs, with
-different addresses: the words that differ are where the addresses go, and the graph tells everything else.
+A call of cuFFT takes the host a quarter longer than the launch of the one kernel that most transforms are. So the call is
+captured into graphs, with different addresses: the words that differ are where the addresses go, and the graph tells
+everything else. Calls of several kernels gain nothing and are left alone.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_int64, c_size_t, c_uint, c_void_p
 from dataclasses import dataclass
-from typing import Any
 
 from mathfuse.runtime.cuda.devices import check, library, relaxed_capture
 from mathfuse.runtime.cuda.kernels import Configuration
@@ -19,14 +19,16 @@ from mathfuse.runtime.errors import ToolchainError
 
 # CUstreamCaptureMode, CUstream_flags, CUgraphNodeType, CUlaunchAttributeID
 THREAD_LOCAL, NON_BLOCKING, KERNEL_NODE = 1, 1, 0
-NOT_REPEATED = {"cooperative": 2, "cluster": 4}  # attributes that a plain launch would lose
-SHIFTS = 1 << 20, 1 << 21  # between the addresses of the two captures; alignment stays as it is
+COOPERATIVE, CLUSTER = 2, 4  # what a plain launch would lose
+SHIFTS = 1 << 20, 1 << 21  # between the addresses of two captures; alignment stays as it is
+
+Place = tuple[int, int, int, int]  # parameter, offset, 0 for the source and 1 for the target, distance from its address
 
 
 class NodeParameters(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2."""
 
-    _fields_ = [
+    _fields_ = [  # noqa: RUF012 — ctypes reads it once
         ("func", c_void_p),
         *((f"{part}Dim{axis}", c_uint) for part in ("grid", "block") for axis in "XYZ"),
         ("sharedMemBytes", c_uint),
@@ -39,48 +41,37 @@ class NodeParameters(ctypes.Structure):
 
 @dataclass(frozen=True)
 class Node:
-    """One kernel of a graph: its function, its shape (grid, block, shared memory), the bytes of its parameters."""
+    """A kernel of a graph: its function, its shape (grid, block, shared memory), the bytes of its parameters."""
 
     function: int
     shape: tuple[int, ...]
     parameters: tuple[bytes, ...]
 
 
-Place = tuple[int, int, int, int]  # parameter, offset, 0 for the source and 1 for the target, distance from its address
-
-
 class Recording:
-    """Kernels to be launched in turn on a stream, with the places of two addresses in their parameters."""
+    """A kernel to be launched on a stream, with the places of two addresses in its parameters."""
 
-    def __init__(self, nodes: list[Node], places: list[list[Place]], stream: int) -> None:
+    def __init__(self, node: Node, places: list[Place], stream: int) -> None:
         self._launch = library().cuLaunchKernelEx
-        self._alive: list[Any] = []
-        self._calls: list[tuple[Any, ...]] = []
-        self._source: list[tuple[c_int64, int]] = []
-        self._target: list[tuple[c_int64, int]] = []
-        for node, found in zip(nodes, places, strict=True):
-            buffers = [ctypes.create_string_buffer(parameter, len(parameter)) for parameter in node.parameters]
-            addresses = (c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
-            configuration = Configuration(*node.shape, stream)
-            self._alive += [buffers, addresses, configuration]
-            self._calls.append((byref(configuration), c_void_p(node.function), ctypes.cast(addresses, c_void_p), None))
-            for number, offset, side, distance in found:
-                word = c_int64.from_buffer(buffers[number], offset)
-                (self._target if side else self._source).append((word, distance))
+        buffers = [ctypes.create_string_buffer(parameter, len(parameter)) for parameter in node.parameters]
+        addresses = (c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
+        configuration = Configuration(*node.shape, stream)
+        self._alive = buffers, addresses, configuration
+        self._call = byref(configuration), c_void_p(node.function), ctypes.cast(addresses, c_void_p), None
+        self._words = [
+            (c_int64.from_buffer(buffers[number], offset), side, distance) for number, offset, side, distance in places
+        ]
 
     def run(self, source: int, target: int) -> None:
         """Launch with these addresses; the caller holds the device guard, and no other thread is here."""
-        for word, distance in self._source:
-            word.value = source + distance
-        for word, distance in self._target:
-            word.value = target + distance
-        for call in self._calls:
-            if status := self._launch(*call):
-                check(status, "cuLaunchKernelEx")
+        for word, side, distance in self._words:
+            word.value = (target if side else source) + distance
+        if status := self._launch(*self._call):
+            check(status, "cuLaunchKernelEx")
 
 
 def record(call: Callable[[int, int, int], None], source: int, target: int, stream: int) -> Recording | None:
-    """The recording of ``call(source, target, stream)`` for `stream`; None where it is more than plain kernels.
+    """The recording of ``call(source, target, stream)`` for `stream`; None where it is not one plain kernel.
 
     Nothing is run: `source` and `target` only tell how addresses are aligned, and whether they are the same. The caller
     holds the device guard.
@@ -100,10 +91,8 @@ def record(call: Callable[[int, int, int], None], source: int, target: int, stre
     return None if places is None else Recording(first, places, stream)
 
 
-def find_places(
-    first: list[Node], again: list[Node], moved: list[Node], shifts: dict[int, tuple[int, int]]
-) -> list[list[Place]] | None:
-    """Where addresses stand in the parameters of each kernel; None where captures differ in anything else.
+def find_places(first: Node, again: Node, moved: Node, shifts: dict[int, tuple[int, int]]) -> list[Place] | None:
+    """Where addresses stand in the parameters of a kernel; None where captures differ in anything else.
 
     Parameters
     ----------
@@ -112,21 +101,18 @@ def find_places(
     shifts
         By the distance that an address was moved: its side, and the address itself.
     """
-    if len({tuple((n.function, n.shape, tuple(map(len, n.parameters))) for n in c) for c in (first, again, moved)}) > 1:
+    if len({(n.function, n.shape, tuple(map(len, n.parameters))) for n in (first, again, moved)}) > 1:
         return None
-    found: list[list[Place]] = []
-    for one, same, other in zip(first, again, moved):
-        places: list[Place] = []
-        for number, words in enumerate(zip(*(map(_words, capture.parameters) for capture in (one, same, other)))):
-            for k, (before, twin, after) in enumerate(zip(*words)):
-                if before == after or before != twin:
-                    continue
-                if after - before not in shifts:
-                    return None
-                side, address = shifts[after - before]
-                places.append((number, 8 * k, side, before - address))
-        found.append(places)
-    return found
+    places: list[Place] = []
+    for number, parameters in enumerate(zip(first.parameters, again.parameters, moved.parameters)):
+        for k, (before, twin, after) in enumerate(zip(*map(_words, parameters))):
+            if before == after or before != twin:
+                continue
+            if after - before not in shifts:
+                return None
+            side, address = shifts[after - before]
+            places.append((number, 8 * k, side, before - address))
+    return places
 
 
 def _words(parameter: bytes) -> list[int]:
@@ -146,7 +132,8 @@ def _stream() -> Iterator[int]:
             library().cuStreamDestroy_v2(handle)
 
 
-def _captured(call: Callable[[], None], stream: int) -> list[Node] | None:
+def _captured(call: Callable[[], None], stream: int) -> Node | None:
+    """The one node of a captured call; None if there are more, or it is more than a plain launch."""
     graph = c_void_p()
     check(library().cuStreamBeginCapture_v2(stream, THREAD_LOCAL), "cuStreamBeginCapture")
     try:
@@ -155,53 +142,33 @@ def _captured(call: Callable[[], None], stream: int) -> list[Node] | None:
         status = library().cuStreamEndCapture(stream, byref(graph))
     check(status, "cuStreamEndCapture")
     try:
-        nodes = _chain(graph)
-        return None if nodes is None else _kernels(nodes)
+        count, node, kind = c_size_t(1), c_void_p(), c_int()
+        check(library().cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
+        if count.value != 1:
+            return None
+        check(library().cuGraphGetNodes(graph, byref(node), byref(count)), "cuGraphGetNodes")
+        check(library().cuGraphNodeGetType(node, byref(kind)), "cuGraphNodeGetType")
+        return _kernel(node) if kind.value == KERNEL_NODE else None
     finally:
         library().cuGraphDestroy(graph)
 
 
-def _chain(graph: c_void_p) -> list[int] | None:
-    """The nodes in their order; None if they are not one behind the other."""
-    count, edges = c_size_t(), c_size_t()
-    check(library().cuGraphGetNodes(graph, None, byref(count)), "cuGraphGetNodes")
-    nodes = (c_void_p * count.value)()
-    check(library().cuGraphGetNodes(graph, nodes, byref(count)), "cuGraphGetNodes")
-    check(library().cuGraphGetEdges(graph, None, None, byref(edges)), "cuGraphGetEdges")
-    if not count.value or edges.value != count.value - 1:
+def _kernel(node: c_void_p) -> Node | None:
+    for attribute in (COOPERATIVE, CLUSTER):
+        value = (c_int * 16)()  # CUlaunchAttributeValue
+        check(library().cuGraphKernelNodeGetAttribute(node, attribute, value), "cuGraphKernelNodeGetAttribute")
+        if any(value[:3]) and tuple(value[:3]) != (1, 1, 1):
+            return None
+    p, function = NodeParameters(), c_void_p()
+    check(library().cuGraphKernelNodeGetParams_v2(node, byref(p)), "cuGraphKernelNodeGetParams")
+    if p.extra:
         return None
-    before, after = (c_void_p * edges.value)(), (c_void_p * edges.value)()
-    check(library().cuGraphGetEdges(graph, before, after, byref(edges)), "cuGraphGetEdges")
-    following = {int(one or 0): int(other or 0) for one, other in zip(before, after)}
-    chain = [int(node or 0) for node in nodes if node not in following.values()]
-    while chain[-1] in following:
-        chain.append(following[chain[-1]])
-    return chain if len(chain) == count.value else None
-
-
-def _kernels(nodes: list[int]) -> list[Node] | None:
-    kernels = []
-    for node in nodes:
-        kind = c_int()
-        check(library().cuGraphNodeGetType(node, byref(kind)), "cuGraphNodeGetType")
-        if kind.value != KERNEL_NODE:
-            return None
-        for attribute in NOT_REPEATED.values():
-            value = (c_int * 16)()
-            check(library().cuGraphKernelNodeGetAttribute(node, attribute, value), "cuGraphKernelNodeGetAttribute")
-            if max(value[:3]) > 1 or (attribute == NOT_REPEATED["cooperative"] and value[0]):
-                return None
-        p = NodeParameters()
-        check(library().cuGraphKernelNodeGetParams_v2(node, byref(p)), "cuGraphKernelNodeGetParams")
-        if p.extra:
-            return None
-        function = c_void_p(p.func)
-        if not p.func:
-            check(library().cuKernelGetFunction(byref(function), p.kern), "cuKernelGetFunction")
-        assert function.value is not None
-        shape = p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ, p.sharedMemBytes
-        kernels.append(Node(function.value, shape, _parameters(function.value, p.kernelParams)))
-    return kernels
+    function.value = p.func
+    if not p.func:
+        check(library().cuKernelGetFunction(byref(function), p.kern), "cuKernelGetFunction")
+    assert function.value is not None
+    shape = p.gridDimX, p.gridDimY, p.gridDimZ, p.blockDimX, p.blockDimY, p.blockDimZ, p.sharedMemBytes
+    return Node(function.value, shape, _parameters(function.value, p.kernelParams))
 
 
 def _parameters(function: int, places: int | None) -> tuple[bytes, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,9 @@ from mathfuse.runtime.cuda.frameworks import Framework
 from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
-WARM_UPS, TIMINGS = 2, 9
+TIMINGS = 9
+AT_LEAST = 0.2  # milliseconds of one timing: as many runs as that takes
+MOST_RUNS = 50
 
 
 @dataclass(frozen=True)
@@ -194,14 +197,16 @@ def _timed(program: Program, pipeline: Pipeline, place: Place, time: Callable[[E
 
 def milliseconds(run: Callable[[], None], device: int, stream: int) -> float:
     """The median time of `run` on a stream; the caller holds the device guard."""
-    for _ in range(WARM_UPS):
-        run()
-    times = []
-    for _ in range(TIMINGS):
+
+    def time(count: int) -> float:
         begin, end = driver.Event(device), driver.Event(device)
         begin.record(stream)
-        run()
+        for _ in range(count):
+            run()
         end.record(stream)
         end.synchronize()
-        times.append(end.elapsed_ms(begin))
-    return statistics.median(times)
+        return end.elapsed_ms(begin) / count
+
+    time(2)
+    count = max(1, min(MOST_RUNS, math.ceil(AT_LEAST / time(2))))
+    return statistics.median(time(count) for _ in range(TIMINGS))

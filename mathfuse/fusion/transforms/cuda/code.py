@@ -127,9 +127,7 @@ def _callback(step: Transform, hook: Hook, side: str, pipeline: Pipeline, arch: 
     )
 
 
-def _signature(
-    role: Role | None, pipeline: Pipeline, dtype: np.dtype, ndim: int, constant: bool = False
-) -> Signature:
+def _signature(role: Role | None, pipeline: Pipeline, dtype: np.dtype, ndim: int, constant: bool = False) -> Signature:
     """The signature of a map's callback; `constant` makes the extents of arrays in C order constants of the code."""
     if role is None:
         return Signature(None, dtype, ndim, ())

@@ -1,7 +1,7 @@
 """What a program costs, in bytes moved at the speed of a copy: the rule by which a way of fusing is chosen untimed.
 
 A kernel of its own costs what it reads and writes. A callback costs a share of that, measured on an H200 with cuFFT
-12.0 (benchmarks/results/fft.json); where the share exceeds 1, cuFFT has a slower algorithm once there is a callback.
+12.0 (benchmarks/results/fft-sweep.json); where the share exceeds 1, cuFFT has a slower algorithm once there is a callback.
 """
 
 from __future__ import annotations

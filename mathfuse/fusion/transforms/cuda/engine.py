@@ -62,11 +62,10 @@ class Engine:
         What is captured has a lane of its own, so that replays meet no other run in its memory.
         """
         with driver.device_guard(self.device):
-            capturing = driver.is_capturing(stream)
-            lane = self.lane(stream, capturing)
+            capture = driver.capture_of(stream)
+            lane = self.lane(stream, capture != 0)
             with lane.lock:
-                if capturing:
-                    lane.expire()
+                lane.begin(capture)
                 lane.run(values, x, out)
 
     def lane(self, stream: int, capturing: bool = False) -> Lane:

@@ -118,6 +118,7 @@ class Lane:
             if transform.work_bytes:
                 transform.set_work_area(start + room_bytes)
             self._steps[k] = self._transform(transform, step, numbers)
+        self._capture = 0
         self._stale = True  # whether what the tables hold on the device is not what they should
 
     def _transform(self, transform: cufft.Transform, step: Transform, numbers: dict[str, int]) -> Step:
@@ -168,9 +169,10 @@ class Lane:
             table.write(self.stream)
         self._stale = False
 
-    def expire(self) -> None:
-        """Have the next run write the tables anew: a graph that is replayed later must begin with that."""
-        self._stale = True
+    def begin(self, capture: int) -> None:
+        """Take part in a capture, by its number: a graph that is replayed later must begin with writing the tables."""
+        self._stale |= capture != self._capture
+        self._capture = capture
 
 
 def _launch(launch: driver.Launch, slots: list[tuple[int, int]], stream: int) -> Step:
