@@ -329,6 +329,13 @@ def test_a_batch_of_equal_operands_needs_one_division():
     assert len(re.findall(r"mul\.hi|mul\.wide\.u32 .*-?\d{6,}", ptx)) == 1
 
 
+@pytest.mark.parametrize("strides", [(28000, 4000, 4), (56000, 8000, 8)])
+def test_an_address_of_our_own_in_the_transform_s_order_needs_no_index(strides):
+    geometry = dense((2396, 7, 1000), address=strides)
+    real = unit(lambda value: value * 2, geometry, {}, stored_dtype=np.dtype("float32"))
+    assert not re.search(r"mul\.hi|mul\.wide\.u32|div|rem", Compiled(real).ptx)
+
+
 def clean_cases(arch: str) -> dict[str, Unit]:
     units: dict[str, Unit] = {}
     for geometry in ("dense", "gaps", "ones"):

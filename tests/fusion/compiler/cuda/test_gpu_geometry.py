@@ -80,7 +80,7 @@ def transform(call: Call, x: np.ndarray, out_shape: Shape, precision: str, *plac
 
 
 def place(callback, side: str, family: str, precision: str, geometry: Geometry, shape: Shape, **options):
-    """``options`` of the unit, and ``origin``, ``scale`` and ``operands`` of its block; ``constant_extents`` of its arrays."""
+    """``options`` of the unit, and ``origin``, ``scale``, ``operands`` (of ``constant_extents``) of its block."""
     block = {name: options.pop(name) for name in ("origin", "scale", "operands") if name in options}
     constant_extents = options.pop("constant_extents", False)
     made = callback and (mf.prolog(callback) if side == "prolog" else mf.epilog(callback))
