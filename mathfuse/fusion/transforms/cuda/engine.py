@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from mathfuse.fusion.compiler.cuda.table import NAME, table_kernel
 from mathfuse.fusion.transforms.cuda.code import Code, compiled, units_of
-from mathfuse.fusion.transforms.cuda.lanes import Lane
+from mathfuse.fusion.transforms.cuda.lanes import Lane, Parts
 from mathfuse.fusion.transforms.cuda.program import Program
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.runtime.cuda import driver
@@ -35,16 +36,15 @@ class Engine:
 
     def __init__(self, program: Program, codes: list[Code], framework: Framework, device: int) -> None:
         self.program, self.framework, self.device = program, framework, device
-        self._codes = codes
-        with driver.device_guard(device):
-            self._kernels = [_loaded(code, device) for code in codes]
+        kernels = {code.map: _kernel_of(code, device) for code in codes if code.unit.pipeline == "elementwise"}
+        self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
         self._lanes: OrderedDict[tuple[int, bool], Lane] = OrderedDict()
         self._lock = threading.Lock()
         self.workspace_bytes = 0
 
     def values(self, pipeline: Pipeline) -> Values:
         """The parameters of a pipeline's operands; a new list for each, which lanes tell apart by identity."""
-        return [code.block(pipeline.functions) for code in self._codes]
+        return [code.block(pipeline.functions) for code in self._parts.codes]
 
     def run(self, values: Values, x: int, out: int, stream: int) -> None:
         """Queue the program on `stream`, current in the framework."""
@@ -74,7 +74,7 @@ class Engine:
             lane = self._lanes.get((stream, capturing))
             if lane is None:
                 with driver.relaxed_capture():
-                    lane = Lane(self.program, self._codes, self._kernels, self.framework, self.device, stream)
+                    lane = Lane(self._parts, self.framework, self.device, stream)
                 self._lanes[stream, capturing] = lane
                 self.workspace_bytes = lane.workspace_bytes
                 if len(self._lanes) > MOST_LANES:
@@ -102,19 +102,25 @@ def engine(program: Program, pipeline: Pipeline, framework: Framework, device: i
     return found
 
 
-def _loaded(code: Code, device: int) -> driver.Kernel | None:
-    """A code's kernel on a device, loaded once in a process; None for a callback."""
-    if code.unit.pipeline != "elementwise":
-        return None
-    key = code.unit.key(), device
+def _kernel_of(code: Code, device: int) -> driver.Kernel:
+    return _loaded(code.unit.key(), lambda: code.compiled.cubin, code.unit.name, device)
+
+
+def _writer(device: int) -> driver.Kernel:
+    """The kernel that writes tables."""
+    return _loaded(NAME, lambda: table_kernel(driver.architecture(device)), NAME, device)
+
+
+def _loaded(key: str, cubin: Callable[[], bytes], name: str, device: int) -> driver.Kernel:
+    """A kernel on a device, loaded once in the process; those that were not asked for longest go first."""
     with _lock:
-        kernel = _kernels.get(key)
+        kernel = _kernels.get((key, device))
         if kernel is not None:
-            _kernels.move_to_end(key)
+            _kernels.move_to_end((key, device))
             return kernel
-    kernel = driver.load_kernel(code.compiled.cubin, code.unit.name, device)
+    kernel = driver.load_kernel(cubin(), name, device)
     with _lock:
-        _kernels[key] = kernel
+        kernel = _kernels.setdefault((key, device), kernel)
         while len(_kernels) > MOST_KERNELS:
             _kernels.popitem(last=False)
     return kernel

@@ -1,7 +1,7 @@
 """A pipeline as a list of steps over buffers, for given layouts and one way of fusing: pure decisions, no GPU.
 
 A step is a cuFFT transform, with or without callbacks, or a generated elementwise kernel. What is done to each element
-(prolog, conversion, padding, copy, scale, epilog) is a `Map` in either case: on its own, or as a transform's callback.
+(prolog, conversion, padding, copy, scale, epilog) is a `Map` in either case: on its own, or a transform's callback.
 """
 
 from __future__ import annotations
