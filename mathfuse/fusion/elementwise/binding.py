@@ -162,9 +162,14 @@ def read_at_own_index(bound: Bound, accesses: Mapping[str, Any], extents: Shape)
 
 
 def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: Any) -> None:
-    """Raise PlanError where an operand that is written shares memory with something that is read."""
+    """Raise PlanError where an operand that is written is a copy, or shares memory with something that is read."""
     for name in assigned:
         target = bound.arrays[name].view
+        if bound.arrays[name].copied:
+            raise PlanError(
+                f"{kind} {bound.callback} assigns to {name!r}, of which only a copy can be used: pass an aligned array "
+                "in native byte order, or a tensor that is not lazily conjugated"
+            )
         others = {repr(other): array.view for other, array in bound.arrays.items() if other != name}
         if x is not None:
             others["the input"] = x

@@ -13,6 +13,8 @@ from mathfuse.runtime.errors import CallbackError, PlanError
 
 EXECUTIONS = ("cpu", "cuda")
 
+_gpu: Any = None  # the module `cuda`, once there was an array on a GPU
+
 
 def elementwise(
     callback: Any,
@@ -92,12 +94,22 @@ def elementwise(
         raise PlanError(f"execution={execution!r}: it is None or one of {', '.join(EXECUTIONS)}")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int | np.integer) or workers < 1):
         raise PlanError(f"workers={workers!r}: it must be a whole number, 1 or more")
+    if _gpu and execution != "cpu" and (execution or type(x) is not np.ndarray):
+        result = _gpu.again(callback, x, inputs, out, stream)
+        if result is not None:
+            return result
     if (execution or arrays.place(x, "x")) == "cuda":
-        from mathfuse.fusion.elementwise import cuda  # the driver: only arrays on a GPU pay for it
-
-        return cuda.run(callback, x, inputs, out, stream)
+        return _with_gpu().run(callback, x, inputs, out, stream)
     if stream is not None:
         raise PlanError("stream=… is for arrays on a GPU, and this call runs on the CPU")
     from mathfuse.fusion.elementwise import cpu
 
     return cpu.run(callback, x, inputs, out, workers and int(workers))
+
+
+def _with_gpu() -> Any:
+    from mathfuse.fusion.elementwise import cuda  # the driver: only arrays on a GPU pay for it
+
+    global _gpu
+    _gpu = cuda
+    return cuda

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mathfuse.epilogs import Callback
+from mathfuse.epilogs import Callback, Constant
 from mathfuse.epilogs.values import is_scalar
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.fingerprint import captured_arrays, watch
@@ -38,21 +38,19 @@ def run(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, 
         binding.check_output(view, result.shape, result.dtype)
         view[...] = result
         return out
-    values = {name: binding.unwrapped(value) for name, value in {**callback.bound, **(inputs or {})}.items()}
-    key = _key(callback, values, x, out)
-    prepared = _prepared.get(key) or _prepared.get((key, id(callback)))
-    if prepared is None or not prepared.unchanged():
-        return _first(callback, x, inputs, out, stream, key)
-    gpu, values = prepared.gpu, {**values, **prepared.captured}
-    with driver.device_guard(gpu.device):
-        current = gpu.framework.current_stream(gpu.device)
-        handle = current if stream is None else driver.stream_handle(stream)
-        with gpu.framework.on_stream(handle, gpu.device):
-            users = prepared.users(x, out, values)
-            pointers, copies = prepared.addresses(users, handle)
-            if not prepared.clash(pointers):
-                return prepared.queue(users, pointers, copies, values, handle, handle != current)
-    return _first(callback, x, inputs, out, stream, key)  # which tells what overlaps
+    key = _key(callback, inputs, x, out)
+    prepared = find(key, callback)
+    if prepared:
+        result = prepared.run(callback, x, inputs, out, stream)
+        if result is not None:
+            return result
+    return _first(callback, x, inputs, out, stream, key)
+
+
+def again(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, stream: Any) -> Any:
+    """The same if a launch is prepared for it and nothing speaks against it, else None: the way with the least cost."""
+    prepared = find(_key(callback, inputs, x, out), callback)
+    return prepared.run(callback, x, inputs, out, stream) if prepared else None
 
 
 def _first(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, stream: Any, key: Hashable) -> Any:
@@ -70,13 +68,12 @@ def _first(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: An
                 _check_target(gpu, target, source, function)
             held = {name: a.view for name, a in function.arrays.items() if isinstance(a.view, DeviceArray)}
             prepared = Prepared(gpu, function, source, target, held)
-            bound = {name: binding.unwrapped(value) for name, value in function.callback.bound.items()}
-            values = {**bound, **prepared.captured}
+            values = {**function.callback.bound, **prepared.captured}
             users = prepared.users(x, out, values)
             read = (source, target, *held.values())
             if not any(array is not None and array.copied for array in read):
                 _learn(users, read)
-                _keep(key or _key(callback, bound, x, out), prepared, callback)
+                _keep(key or _key(callback, inputs, x, out), prepared, callback)
             if gpu.framework is HOST:
                 logger.info("x, %d bytes, is copied to the GPU and the result back", source.nbytes)
             pointers = [0 if array is None else array.pointer for array in read]
@@ -116,29 +113,46 @@ _lock = threading.Lock()
 _frameworks: dict[type, Framework] = {np.ndarray: HOST}  # of the types of arrays met so far
 
 
-def _key(callback: Callback, values: Mapping[str, Any], x: Any, out: Any) -> Hashable:
+def find(key: Hashable, callback: Callback) -> Prepared | None:
+    """The launch that was prepared for calls like this one, if the callback's surroundings are still the same."""
+    prepared = _prepared.get(key) or _prepared.get((key, id(callback)))
+    return prepared if prepared and prepared.unchanged() else None
+
+
+def _key(callback: Callback, inputs: Mapping[str, Any] | None, x: Any, out: Any) -> Hashable:
     """Equal for calls that differ in addresses and numbers only; it holds no array. None while a type is not known."""
     source = _frameworks.get(type(x))
     target = source if out is None else _frameworks.get(type(out))
-    described = tuple([(name, _described(value)) for name, value in values.items()])
-    if source is None or target is None or None in [described for _, described in described]:
+    if source is None or target is None or driver.why_unavailable():
         return None
-    return (
-        tuple([(id(link.function), link.fastmath, link.precision) for link in callback.links]),
-        described,
-        source.layout_key(x),
-        out is not None and (target.layout_key(out), source.pointer(x) == target.pointer(out)),
-        source is HOST and driver.current_device(),
-    )
+    parts: list[Hashable] = [source.layout_key(x)]
+    for link in callback.links:
+        parts += id(link.function), link.fastmath, link.precision
+        for name, value in link.bindings:
+            parts += name, _described(value)
+    if inputs:
+        parts += [(name, _described(value)) for name, value in inputs.items()]
+    if out is not None:
+        try:
+            parts += target.layout_key(out), source.pointer(x) == target.pointer(out)
+        except RuntimeError:  # tensors without memory, which are refused later
+            return None
+    if source is HOST:
+        parts.append(driver.current_device())
+    return tuple(parts)
 
 
 def _described(value: Any) -> Hashable:
-    """Layout of an array, type of a number; None of what is not known."""
+    """Layout of an array, type of a number; of what is not known something that equals nothing."""
     kind: type = type(value)
+    if kind in IMMUTABLE:
+        return kind.__name__
     framework = _frameworks.get(kind)
     if framework is not None:
         return framework.layout_key(value)
-    return kind.__name__ if is_scalar(value) else None
+    if isinstance(value, Constant):
+        return _described(value.array)
+    return kind.__name__ if is_scalar(value) else object()
 
 
 def _learn(users: Sequence[Any], read: Sequence[DeviceArray | None]) -> None:
@@ -149,8 +163,6 @@ def _learn(users: Sequence[Any], read: Sequence[DeviceArray | None]) -> None:
 
 def _keep(key: Hashable, prepared: Prepared, callback: Callback) -> None:
     """Have a launch be found again; one with arrays that the callback captured goes when the callback goes."""
-    if key is None:
-        return
     if prepared.captured:
         key = key, id(callback)
         prepared.owner = weakref.ref(callback, lambda _: _prepared.pop(key, None))
@@ -234,6 +246,7 @@ class Prepared:
             Argument.of(array, [slots[place] for place in names if place in slots])
             for array, names in zip((x, out, *operands.values()), places)
         ]
+        self._slots = [(number, slot) for number, each in enumerate(self._arguments) for slot in each.slots]
         self._foreign = [number for number, argument in enumerate(self._arguments) if argument.foreign]
         self._apart = list(_apart(function, x, out, operands))
 
@@ -248,13 +261,34 @@ class Prepared:
         self._launch = driver.Launch(loaded(kernel, device), *grid, self._writer.block)
         return kernel.layout.slots
 
+    def run(self, callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, stream: Any) -> Any:
+        """The result; None if arrays overlap that must not, or that did not overlap when the launch was prepared."""
+        gpu, values = self.gpu, callback.bound
+        if inputs or self.captured:
+            values = {**values, **(inputs or {}), **self.captured}
+        users = self.users(x, out, values)
+        with driver.device_guard(gpu.device):
+            current = gpu.framework.current_stream(gpu.device)
+            if stream is None:
+                return self._run(users, values, current, False)
+            handle = driver.stream_handle(stream)
+            with gpu.framework.on_stream(handle, gpu.device):
+                return self._run(users, values, handle, handle != current)
+
+    def _run(self, users: Sequence[Any], values: Mapping[str, Any], stream: int, elsewhere: bool) -> Any:
+        pointers, copies = self._addresses(users, stream)
+        if self._apart and self._clash(pointers):
+            return None
+        return self.queue(users, pointers, copies, values, stream, elsewhere)
+
     def users(self, x: Any, out: Any, values: Mapping[str, Any]) -> list[Any]:
         """The arrays of a call as the user has them, in their order."""
-        return [x, out, *[values[name] for name in self.names]]
+        return [x, out, *[binding.unwrapped(values[name]) for name in self.names]]
 
-    def addresses(self, users: Sequence[Any], stream: int) -> tuple[list[int], dict[int, DeviceArray]]:
+    def _addresses(self, users: Sequence[Any], stream: int) -> tuple[list[int], dict[int, DeviceArray]]:
         """Of each array on the GPU, and copies of those that are not there, by number."""
-        pointers, copies = [0] * len(users), {}
+        pointers: list[int] = [0] * len(users)
+        copies: dict[int, DeviceArray] = {}
         for number, (argument, array) in enumerate(zip(self._arguments, users)):
             if argument.framework is not None:
                 pointers[number] = argument.framework.pointer(array)
@@ -266,7 +300,7 @@ class Prepared:
             out.written(users[OUT])
         return pointers, copies
 
-    def clash(self, pointers: Sequence[int]) -> bool:
+    def _clash(self, pointers: Sequence[int]) -> bool:
         """Whether arrays overlap that must not."""
         for a, b, alike in self._apart:
             (low, high), (from_, to) = self._arguments[a].reach, self._arguments[b].reach
@@ -295,9 +329,10 @@ class Prepared:
             result, pointers[OUT] = self._new()
         if self._launch:
             self._start(self._launch, pointers, values, stream)
-        for number, argument in enumerate(self._arguments):
-            if argument.framework is not None and (elsewhere or argument.foreign):
-                argument.framework.record(users[number], stream)
+        if elsewhere or self._foreign:
+            for number, argument in enumerate(self._arguments):
+                if argument.framework is not None and (elsewhere or argument.foreign):
+                    argument.framework.record(users[number], stream)
         if not self._new:
             return result
         if elsewhere and framework is not HOST:
@@ -312,11 +347,10 @@ class Prepared:
     def _start(self, launch: driver.Launch, pointers: Sequence[int], values: Mapping[str, Any], stream: int) -> None:
         block, numbers = launch.parameters, self._numbers
         with self._lock:
-            for argument, pointer in zip(self._arguments, pointers):
-                for slot in argument.slots:
-                    block[slot] = pointer
+            for number, slot in self._slots:
+                block[slot] = pointers[number]
             for name, before in numbers.items():
-                value = values[name]
+                value = binding.unwrapped(values[name])
                 if value is not before or type(value) not in IMMUTABLE:
                     self._writer.operand(name, value)
                     numbers[name] = value
