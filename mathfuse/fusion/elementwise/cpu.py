@@ -86,6 +86,7 @@ Kernels = dict[Variant, "CpuKernel"]
 class Known:
     """What holds for all calls with the same code and the same types and shapes. It holds no array."""
 
+    functions: tuple[Any, ...]  # their ids stay theirs
     unchanged: Test[[], bool]
     stored: np.dtype
     assigned: frozenset[str]
@@ -110,7 +111,8 @@ def _placed(callback: Callback, inputs: Mapping[str, Any] | None, x: np.ndarray)
         function = binding.placed(bound, callback.kind, x.dtype, x.shape, x.shape, axes, source=x)
         kernels: Kernels = {}
         if not captured_arrays(callback):
-            found = Known(watch(callback), function.stored, function.assigned, function.own, kernels)
+            functions = tuple(link.function for link in callback.links)
+            found = Known(functions, watch(callback), function.stored, function.assigned, function.own, kernels)
             with _lock:
                 _known[key] = found
                 while len(_known) > MOST_KNOWN:

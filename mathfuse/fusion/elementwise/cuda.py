@@ -73,7 +73,9 @@ def _first(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: An
             read = (source, target, *held.values())
             if not any(array is not None and array.copied for array in read):
                 _learn(users, read)
-                _keep(key or _key(callback, inputs, x, out), prepared, callback)
+                key = key or _key(callback, inputs, x, out)
+                if key and key == _key(callback, inputs, x, out):  # some arrays have no key that equals another
+                    _keep(key, prepared, callback)
             if gpu.framework is HOST:
                 logger.info("x, %d bytes, is copied to the GPU and the result back", source.nbytes)
             pointers = [0 if array is None else array.pointer for array in read]
@@ -115,6 +117,8 @@ _frameworks: dict[type, Framework] = {np.ndarray: HOST}  # of the types of array
 
 def find(key: Hashable, callback: Callback) -> Prepared | None:
     """The launch that was prepared for calls like this one, if the callback's surroundings are still the same."""
+    if key is None:
+        return None
     prepared = _prepared.get(key) or _prepared.get((key, id(callback)))
     return prepared if prepared and prepared.unchanged() else None
 
@@ -226,6 +230,7 @@ class Prepared:
         operands: Mapping[str, DeviceArray],
     ) -> None:
         self.gpu, self.names = gpu, tuple(operands)
+        self._functions = [link.function for link in function.callback.links]  # their ids stay theirs
         self.captured, self.unchanged = captured_arrays(function.callback), watch(function.callback)
         self._new = gpu.framework.allocator(x.shape, function.stored, gpu.device) if out is None else None
         self._launch: driver.Launch | None = None

@@ -13,7 +13,7 @@ import mathfuse as mf
 from mathfuse.fusion.elementwise import cuda
 from mathfuse.runtime.cuda.arrays import as_device, download
 from mathfuse.runtime.cuda.frameworks import EXCHANGE
-from tests.runtime.cuda.fakes import Interface
+from tests.runtime.cuda.fakes import Capsule, Interface
 
 RNG = np.random.default_rng(3)
 OFFSETS = np.arange(5, dtype="f")
@@ -82,6 +82,16 @@ def test_the_number_of_prepared_launches_is_bounded(launches, monkeypatch):
     for n in range(1, 5):
         mf.elementwise(mf.relu, Interface(np.zeros(n, "f")))
     assert len(cuda._prepared) == 2
+
+
+def test_arrays_without_a_key_are_prepared_anew(launches, driver):
+    for k in (1, 2):
+        x = np.full(3, k, "f")
+        driver.device_of[x.ctypes.data] = 1
+        found = mf.elementwise(mf.scale(factor=2.0), Capsule(x))
+        np.testing.assert_array_equal(numpy(found), 2 * x)
+    assert not cuda._prepared
+    assert launches == [0, 0]
 
 
 def test_nothing_of_the_user_is_kept(launches, x):
