@@ -9,12 +9,20 @@ def test_something(space):
 
 from __future__ import annotations
 
+import functools
+import gc
 import math
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of the GPU's memory
+
+CYCLES = 20_000_000  # of a GPU's clock
+_SPIN = """extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }"""
 GAP = 0xFF  # what lies between the elements of arrays with gaps: NaN, as floating-point numbers
 
 
@@ -92,11 +100,73 @@ class CupySpace(Space):
     def numpy(self, array: Any) -> np.ndarray:
         """Copied as bytes, gaps too, so that no kernel of CuPy's is compiled for it."""
         low, span = _span(array.shape, array.strides, array.dtype.itemsize)
-        raw = self.library.ndarray((span,), np.uint8, array.data + low).get()
+        with array.device:
+            raw = self.library.ndarray((span,), np.uint8, array.data + low).get()
         return np.ndarray(array.shape, array.dtype, raw, -low, array.strides)
 
     def has(self, array: Any) -> bool:
         return isinstance(array, self.library.ndarray)
+
+    # --- what only GPUs have
+
+    def stream(self) -> Any:
+        """A stream that does not wait for the default one."""
+        return self.library.cuda.Stream(non_blocking=True)
+
+    def on(self, stream: Any) -> Any:
+        """A context in which it is the current stream."""
+        return stream
+
+    def handle(self, stream: Any) -> int:
+        return stream.ptr
+
+    def synchronize(self) -> None:
+        self.library.cuda.Device().synchronize()
+
+    def delay(self, stream: Any) -> None:
+        """Some ten milliseconds in which the stream gets no further."""
+        with stream:
+            self._spin((1,), (1,), (np.int64(CYCLES),))
+
+    @functools.cached_property
+    def _spin(self) -> Any:
+        return self.library.RawKernel(_SPIN, "spin")
+
+    def capture(self, run: Callable[[], Any]) -> Callable[[], None]:
+        """What replays, and waits for, the graph that `run` puts on the current stream."""
+        stream = self.stream()
+        self.synchronize()
+        with stream:
+            stream.begin_capture()
+            try:
+                run()
+            finally:
+                graph = stream.end_capture()
+
+        def replay() -> None:
+            graph.launch(stream)
+            stream.synchronize()
+
+        return replay
+
+    def used_bytes(self) -> int:
+        """Of device memory that arrays and plans of this process hold in the framework's pool."""
+        gc.collect()
+        self.synchronize()
+        return self.library.get_default_memory_pool().used_bytes()
+
+    def give_back(self) -> None:
+        """Free what the pool holds and nobody uses."""
+        gc.collect()
+        self.synchronize()
+        self.library.get_default_memory_pool().free_all_blocks()
+
+    def device_of(self, array: Any) -> int:
+        return array.device.id
+
+    def at(self, device: int) -> Any:
+        """A context in which it is the current GPU."""
+        return self.library.cuda.Device(device)
 
 
 class TorchSpace(CupySpace):
@@ -132,6 +202,51 @@ class TorchSpace(CupySpace):
 
     def viewed(self, array: Any, dtype: Any) -> Any:
         return array.view(getattr(self.library, np.dtype(dtype).name))
+
+    def stream(self) -> Any:
+        return self.library.cuda.Stream()
+
+    def on(self, stream: Any) -> Any:
+        return self.library.cuda.stream(stream)
+
+    def handle(self, stream: Any) -> int:
+        return stream.cuda_stream
+
+    def synchronize(self) -> None:
+        self.library.cuda.synchronize()
+
+    def delay(self, stream: Any) -> None:
+        with self.on(stream):
+            self.library.cuda._sleep(CYCLES)
+
+    def capture(self, run: Callable[[], Any]) -> Callable[[], None]:
+        cuda = self.library.cuda
+        graph = cuda.CUDAGraph()
+        cuda.synchronize()
+        with cuda.graph(graph):
+            run()
+
+        def replay() -> None:
+            graph.replay()
+            cuda.synchronize()
+
+        return replay
+
+    def used_bytes(self) -> int:
+        gc.collect()
+        self.synchronize()
+        return self.library.cuda.memory_allocated()
+
+    def give_back(self) -> None:
+        gc.collect()
+        self.synchronize()
+        self.library.cuda.empty_cache()
+
+    def device_of(self, array: Any) -> int:
+        return array.get_device()
+
+    def at(self, device: int) -> Any:
+        return self.library.cuda.device(device)
 
 
 NUMPY, HOST, CUPY, TORCH = Space(), HostSpace(), CupySpace(), TorchSpace()
