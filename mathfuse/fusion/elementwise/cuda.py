@@ -356,9 +356,9 @@ class Prepared:
                 block[slot] = pointers[number]
             for name, before in numbers.items():
                 value = binding.unwrapped(values[name])
-                if value is not before or type(value) not in IMMUTABLE:
+                if value is not before:
                     self._writer.operand(name, value)
-                    numbers[name] = value
+                    numbers[name] = value if type(value) in IMMUTABLE else None
             launch(stream)
 
 

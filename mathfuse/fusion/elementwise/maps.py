@@ -5,24 +5,34 @@ Pure functions of plain data; neither a GPU nor a driver is needed.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.cuda.tiling import vector_width
 from mathfuse.fusion.compiler.cuda.units import Unit
 from mathfuse.fusion.compiler.parameters import Writer
-from mathfuse.fusion.compiler.signature import Signature
+from mathfuse.fusion.compiler.signature import Signature, fixed
 from mathfuse.fusion.elementwise.functions import Function
 from mathfuse.fusion.elementwise.layouts import Layout
 
 WIDE = 1 << 31  # elements from which on they are counted in 64 bits
 
 
-def signature_of(function: Function | None, dtype: np.dtype, ndim: int) -> Signature:
-    """The signature of a callback on elements of `dtype`; None leaves them as they are."""
+def signature_of(function: Function | None, dtype: np.dtype, ndim: int, constant: bool = False) -> Signature:
+    """The signature of a callback on elements of `dtype`; None leaves them as they are.
+
+    `constant` makes the extents of arrays in C order constants of the code.
+    """
     if function is None:
         return Signature(None, dtype, ndim, ())
-    return Signature.of(function.callback, dtype, ndim, function.axes, function.values, function.source)
+    values = function.values
+    found = Signature.of(function.callback, dtype, ndim, function.axes, values, function.source)
+    if not constant:
+        return found
+    operands = tuple((name, kind if kind.is_scalar else fixed(kind, values[name])) for name, kind in found.operands)
+    return replace(found, operands=operands, source=found.source and fixed(found.source, function.source))
 
 
 def kernel_unit(

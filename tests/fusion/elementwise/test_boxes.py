@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 import mathfuse as mf
 from mathfuse.fusion.compiler.signature import Signature
 from mathfuse.fusion.elementwise.cpu import boxes, elements_of
+from mathfuse.fusion.elementwise.functions import Function
 from mathfuse.fusion.elementwise.layouts import Layout, dense
-from mathfuse.fusion.elementwise.maps import kernel_unit
+from mathfuse.fusion.elementwise.maps import kernel_unit, signature_of
 
 FLOAT = np.dtype("float32")
+
+
+@mf.epilog
+def weighted(value, index, w, v, s):
+    return value * w[index] * v[index] * s
 
 
 @given(st.data())
@@ -64,3 +70,11 @@ def test_of_padded_sources_nothing_is_flat_and_many_elements_are_counted_in_64_b
     assert not kernel_unit(signature, dense((5,), FLOAT), dense((5,), FLOAT), "sm_80", padded=True).flat
     for size, wide in ((1 << 31, True), ((1 << 31) - 1, False)):
         assert kernel_unit(signature, dense((size,), FLOAT), dense((size,), FLOAT), "sm_80").wide is wide
+
+
+def test_extents_of_operands_in_c_order_can_be_constants():
+    values = {"w": np.ones((2, 3), "float32"), "v": np.ones((3, 2), "float32").T, "s": 2.0}
+    function = Function(weighted, FLOAT, FLOAT, (2, 3), (2, 3), (0, 1), values, {})
+    found = dict(signature_of(function, FLOAT, 2, constant=True).operands)
+    assert (found["w"].extents, found["v"].extents, found["s"].extents) == ((2, 3), None, None)
+    assert all(kind.extents is None for _, kind in signature_of(function, FLOAT, 2).operands)

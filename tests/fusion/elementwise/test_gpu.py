@@ -11,6 +11,7 @@ from hypothesis import given, settings
 
 import mathfuse as mf
 from mathfuse.fusion.elementwise import cuda
+from mathfuse.runtime.cuda.driver import device_guard, synchronize
 from tests.spaces import CUPY, HOST, TORCH
 from tests.test_elementwise import COMPLEX, REAL, arrays, close, everything, neighbours, recorded, reference, weighted
 
@@ -117,7 +118,8 @@ def test_streams(space):
     x = RNG.random(1 << 20, dtype="float32")
     ours = space.array(x)
     library = space.library.cuda
-    library.Stream().synchronize()
+    with device_guard(0):
+        synchronize(0)
     for make in (library.Stream, library.Stream, lambda: 0):
         stream = make()
         results = [mf.elementwise(mf.scale(factor=float(k)), ours, stream=stream) for k in range(8)]
