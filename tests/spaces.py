@@ -46,7 +46,7 @@ class Space:
 
     def array(self, x: np.ndarray, offset: int = 0) -> Any:
         """An array of the space with the content and the strides of `x`, `offset` elements off its alignment."""
-        return x if offset == 0 else _memory(x, offset)[1]
+        return x if offset == 0 else memory_of(x, offset)[1]
 
     def numpy(self, array: Any) -> np.ndarray:
         """The content of an array of the space."""
@@ -92,7 +92,7 @@ class CupySpace(Space):
         return _why_not_on_a_gpu(x)
 
     def array(self, x: np.ndarray, offset: int = 0) -> Any:
-        raw, view = _memory(x, offset)
+        raw, view = memory_of(x, offset)
         memory = self.library.asarray(raw)
         pointer = memory.data + (view.ctypes.data - raw.ctypes.data)
         return self.library.ndarray(x.shape, x.dtype, pointer, x.strides if x.size else None)
@@ -185,7 +185,7 @@ class TorchSpace(CupySpace):
         return "PyTorch has no negative strides" if negative else _why_not_on_a_gpu(x)
 
     def array(self, x: np.ndarray, offset: int = 0) -> Any:
-        raw, _ = _memory(x, offset)
+        raw, _ = memory_of(x, offset)
         typed = raw[: len(raw) // x.itemsize * x.itemsize].view(x.dtype)
         memory = self.library.from_numpy(typed).to(self.device)
         return (
@@ -272,7 +272,7 @@ def _span(shape: tuple[int, ...], strides: tuple[int, ...], itemsize: int) -> tu
     return low, sum(r for r in reach if r > 0) - low + itemsize
 
 
-def _memory(x: np.ndarray, offset: int) -> tuple[np.ndarray, np.ndarray]:
+def memory_of(x: np.ndarray, offset: int) -> tuple[np.ndarray, np.ndarray]:
     """Bytes, and in them a view of the content and the strides of `x`, `offset` elements behind the beginning."""
     low, span = _span(x.shape, x.strides, x.itemsize)
     raw = np.full(max(span + offset * x.itemsize, x.itemsize), GAP, np.uint8)
