@@ -60,7 +60,7 @@ def space_of(x: Any, choices: Choices) -> Space:
     if where == "cuda":
         from mathfuse.fusion.transforms.cuda.space import CudaSpace  # the driver: only GPU plans pay for it
 
-        return CudaSpace.of(x)
+        return CudaSpace(x)
     from mathfuse.fusion.transforms.cpu.space import CpuSpace
 
     return CpuSpace()

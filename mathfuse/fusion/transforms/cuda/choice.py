@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from mathfuse.fusion import tuning
+from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
-from mathfuse.fusion.transforms.cuda.layouts import Layout
 from mathfuse.fusion.transforms.cuda.program import Fuse, Program, Transform, build
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.cuda.table import NAME, table_kernel
+from mathfuse.fusion.elementwise.kernels import loaded
 from mathfuse.fusion.transforms.cuda.code import Code, compiled, units_of
 from mathfuse.fusion.transforms.cuda.lanes import Lane, Parts
 from mathfuse.fusion.transforms.cuda.program import Program
@@ -19,7 +22,6 @@ from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.frameworks import Framework
 
 MOST_LANES = 16  # streams at once; the one that was not used for the longest time makes room
-MOST_KERNELS = 256  # loaded in the process
 
 Values = Sequence[np.ndarray]  # the parameters of each code
 
@@ -36,7 +38,7 @@ class Engine:
 
     def __init__(self, program: Program, codes: list[Code], framework: Framework, device: int) -> None:
         self.program, self.framework, self.device = program, framework, device
-        kernels = {code.map: _kernel_of(code, device) for code in codes if code.unit.pipeline == "elementwise"}
+        kernels = {c.map: loaded(c.compiled, device) for c in codes if isinstance(c.compiled, ElementwiseKernel)}
         self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
         self._lanes: OrderedDict[tuple[int, bool], Lane] = OrderedDict()
         self._lock = threading.Lock()
@@ -85,7 +87,6 @@ class Engine:
 
 
 _engines: weakref.WeakValueDictionary[Any, Engine] = weakref.WeakValueDictionary()
-_kernels: OrderedDict[tuple[str, int], driver.Kernel] = OrderedDict()
 _lock = threading.Lock()
 
 
@@ -102,25 +103,7 @@ def engine(program: Program, pipeline: Pipeline, framework: Framework, device: i
     return found
 
 
-def _kernel_of(code: Code, device: int) -> driver.Kernel:
-    return _loaded(code.unit.key(), lambda: code.compiled.cubin, code.unit.name, device)
-
-
+@functools.cache
 def _writer(device: int) -> driver.Kernel:
     """The kernel that writes tables."""
-    return _loaded(NAME, lambda: table_kernel(driver.architecture(device)), NAME, device)
-
-
-def _loaded(key: str, cubin: Callable[[], bytes], name: str, device: int) -> driver.Kernel:
-    """A kernel on a device, loaded once in the process; those that were not asked for longest go first."""
-    with _lock:
-        kernel = _kernels.get((key, device))
-        if kernel is not None:
-            _kernels.move_to_end((key, device))
-            return kernel
-    kernel = driver.load_kernel(cubin(), name, device)
-    with _lock:
-        kernel = _kernels.setdefault((key, device), kernel)
-        while len(_kernels) > MOST_KERNELS:
-            _kernels.popitem(last=False)
-    return kernel
+    return driver.load_kernel(table_kernel(driver.architecture(device)), NAME, device)

@@ -13,8 +13,8 @@ import numpy as np
 from mathfuse.fusion.compiler.cuda.artifacts import Compiled
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.cuda.table import THREADS, VALUES, table_parameters
+from mathfuse.fusion.elementwise.layouts import MOST_ALIGNED
 from mathfuse.fusion.transforms.cuda.code import Code
-from mathfuse.fusion.transforms.cuda.layouts import MOST_ALIGNED
 from mathfuse.fusion.transforms.cuda.program import Buffer, Hook, Map, Program, Transform
 from mathfuse.runtime.cuda import cufft, driver
 from mathfuse.runtime.cuda.frameworks import Framework
@@ -103,6 +103,7 @@ class Lane:
                 transform = transforms[step]
                 if transform.work_bytes:  # else it may be where the result begins, which cuFFT takes ill
                     transform.set_work_area(start + room_bytes)
+                transform.set_stream(stream)
                 self._runs.append(self._transform(transform, step))
         self._blocks = [blocks[code.map] for code in parts.codes]
         self._values: Sequence[np.ndarray] | None = None
@@ -194,10 +195,15 @@ class Lane:
 
         def call(source: int, target: int, stream: int) -> None:
             transform.set_stream(stream)
-            transform.run(source, target, forward)
+            try:
+                transform.run(source, target, forward)
+            finally:
+                transform.set_stream(self.stream)
 
+        if step.load and not step.load.direct and source < len(PRETENDED):
+            # The callback knows where to read, but cuFFT wants an aligned address all the same.
+            return lambda addresses: transform.run(addresses[source] & -MOST_ALIGNED, addresses[target], forward)
         recording = record(call, self._pretended(step.source), self._pretended(step.target), self.stream)
-        transform.set_stream(self.stream)
         if recording is None:
             return lambda addresses: transform.run(addresses[source], addresses[target], forward)
         replay = recording.run

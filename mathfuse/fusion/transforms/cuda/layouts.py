@@ -1,4 +1,4 @@
-"""Where elements lie in memory, and how cuFFT can see that: its advanced data layout.
+"""How cuFFT can see where the elements of an array lie: its advanced data layout.
 
 cuFFT finds element (b, i, j, k) of a batched transform at b·distance + ((i·embed[1] + j)·embed[2] + k)·stride (cuFFT
 documentation, "Advanced data layout"). Everything here is a pure function of plain data.
@@ -7,64 +7,11 @@ documentation, "Advanced data layout"). Everything here is a pure function of pl
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
-import numpy as np
-
+from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.kinds import Shape, complex_of
 from mathfuse.runtime.cuda.cufft import View
-
-MOST_ALIGNED = 16  # bytes that one access moves at most
-
-
-@dataclass(frozen=True)
-class Layout:
-    """An array in device memory: extents, strides in bytes (any sign, 0 where it is broadcast), dtype.
-
-    Its address is a multiple of `alignment` bytes.
-    """
-
-    shape: Shape
-    strides: Shape
-    dtype: np.dtype
-    alignment: int = MOST_ALIGNED
-
-    @classmethod
-    def of(cls, array: Any, pointer: int | None = None) -> Layout:
-        """That of what has a shape, strides, a dtype and a pointer."""
-        address = array.pointer if pointer is None else pointer
-        return cls(array.shape, array.strides, array.dtype, min(address & -address, MOST_ALIGNED) or MOST_ALIGNED)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
-    def order(self) -> Shape:
-        """The axes from the largest stride to the smallest; equal ones as they come, axes of stride 0 first."""
-        return tuple(
-            sorted(range(len(self.shape)), key=lambda a: -abs(self.strides[a]) if self._moves(a) else -math.inf)
-        )
-
-    def cropped(self, extents: Shape) -> Layout:
-        """The leading part of these extents."""
-        return replace(self, shape=tuple(map(min, self.shape, extents)))
-
-    def _moves(self, axis: int) -> bool:
-        return self.shape[axis] > 1 and self.strides[axis] != 0
-
-
-def dense(shape: Shape, dtype: np.dtype, order: Shape) -> Layout:
-    """A contiguous array whose axes lie in `order`, the innermost last."""
-    strides, step = [0] * len(shape), dtype.itemsize
-    for axis in reversed(order):
-        strides[axis] = step
-        step *= max(1, shape[axis])
-    return Layout(shape, tuple(strides), dtype)
 
 
 @dataclass(frozen=True)

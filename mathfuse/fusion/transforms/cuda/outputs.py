@@ -6,9 +6,9 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda.engine import Engine, Values, engine
-from mathfuse.fusion.transforms.cuda.layouts import Layout
 from mathfuse.fusion.transforms.cuda.program import Buffer, Fuse, Map, Program
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.runtime import arrays

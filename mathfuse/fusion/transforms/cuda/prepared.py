@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
 from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, milliseconds, name_of
 from mathfuse.fusion.transforms.cuda.engine import Engine
-from mathfuse.fusion.transforms.cuda.layouts import Layout, dense
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request

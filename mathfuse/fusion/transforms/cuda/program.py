@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mathfuse.fusion.transforms.cuda.layouts import Layout, Side, dense, interleaved, seen
+from mathfuse.fusion.elementwise.layouts import Layout, dense
+from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
@@ -206,8 +207,9 @@ class _Builder:
         family: Family = problem.kind.family if real in group else "c2c"
         source, batch, load = self.here, self._batch(group), None
         if self.waiting:
-            load, batch = self._load(group, batch)
-            view = load.side
+            # cuFFT writes to its input in a complex-to-real transform of several axes: that must not be the user's.
+            load, batch = self._load(group, batch, away=family == "c2r" and len(group) > 1)
+            source, view = load.map.target if load.map.target in self.rooms else source, load.side
         else:
             view = _visible(source.layout, group, batch)
         if family == "r2c":
@@ -229,16 +231,20 @@ class _Builder:
             if not step.store:
                 self.steps.append(after)
 
-    def _load(self, group: Shape, batch: Shape) -> tuple[Hook, Shape]:
-        """The waiting map as a callback: cuFFT sees the source as it is, or a dense array that is nowhere."""
+    def _load(self, group: Shape, batch: Shape, away: bool) -> tuple[Hook, Shape]:
+        """The waiting map as a callback: cuFFT sees the source as it is, or a dense array that is nowhere.
+
+        With `away` it is given a room to write to.
+        """
         self.waiting, role, self.role = False, self.role, None
         source = self.here.layout
-        if (source.shape, source.dtype) == (self.shape, self.dtype):
+        if (source.shape, source.dtype) == (self.shape, self.dtype) and not away:
             side = seen(source, group, batch)
             if side and side.nested(self.shape):
                 return Hook(Map(role, self.here, self.here), side, direct=True), batch
         batch = tuple(a for a in self.out.layout.order() if a not in group)
-        virtual = Buffer("cuFFT", dense(self.shape, self.dtype, interleaved(source.order(), group, batch)))
+        order = interleaved(source.order(), group, batch)
+        virtual = self._room(order) if away else Buffer("cuFFT", dense(self.shape, self.dtype, order))
         return Hook(Map(role, self.here, virtual), _visible(virtual.layout, group, batch), direct=False), batch
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
