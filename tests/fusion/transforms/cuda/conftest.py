@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import weakref
 
 import pytest
 
@@ -16,8 +17,10 @@ from . import played
 
 
 @pytest.fixture
-def space(monkeypatch):
+def gpu(monkeypatch):
     """The space whose arrays are on the GPU that is played."""
+    mf.clear_plans()
+    gc.collect()  # what a real GPU holds is not for the driver that is played
     fake = fakes.Driver()
     functions = fake.functions()
     monkeypatch.setattr(devices, "_loaded", lambda: (functions, ""))
@@ -27,7 +30,8 @@ def space(monkeypatch):
     monkeypatch.setattr(lanes.driver, "Fit", lambda *_: lambda: True)
     monkeypatch.setattr(code, "ElementwiseKernel", played.Kernel)
     monkeypatch.setattr(code, "Compiled", played.Callback)
-    monkeypatch.setattr(engine, "_kernel_of", lambda code, device: code.compiled)
+    monkeypatch.setattr(engine, "_engines", weakref.WeakValueDictionary())
+    monkeypatch.setattr(engine, "loaded", lambda kernel, device: kernel)
     monkeypatch.setattr(engine, "_writer", lambda device: played.WRITER)
     monkeypatch.setattr(lanes.driver, "Launch", played.Launch)
     monkeypatch.setattr(lanes, "record", lambda *_: None)
