@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from mathfuse.fusion import tuning
+from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda import choice
 from mathfuse.fusion.transforms.cuda.choice import Place, candidates, choose, label, name_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
-from mathfuse.fusion.transforms.cuda.layouts import dense
 from mathfuse.fusion.transforms.kinds import complex_of, compute_dtype, real_of, resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row
