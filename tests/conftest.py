@@ -17,7 +17,8 @@ GPUS_NEEDED = {"gpu": 1, "multigpu": 2}
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep the user's own cache out of the tests; worker processes inherit the variable."""
+    """Keep the user's own cache out of the tests; worker processes inherit the variables."""
+    os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of a GPU's memory
     if "MATHFUSE_CACHE_DIR" not in os.environ:
         os.environ["MATHFUSE_CACHE_DIR"] = config._mathfuse_cache = tempfile.mkdtemp(prefix="mathfuse-tests-")
 

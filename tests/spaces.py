@@ -12,14 +12,11 @@ from __future__ import annotations
 import functools
 import gc
 import math
-import os
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
-
-os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX would take most of the GPU's memory
 
 CYCLES = 20_000_000  # of a GPU's clock
 _SPIN = """extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }"""

@@ -149,8 +149,8 @@ class Plan(Generic[Operands, Choices]):
         out : array, optional
             Where the result goes, of its shape and dtype. By default a new array of the input's framework.
         stream : optional
-            On a GPU: the stream to queue on, an int (``cudaStream_t``), a CuPy, PyTorch or cuda.core stream, or anything
-            with ``__cuda_stream__``. By default the current stream of the input's framework.
+            On a GPU: the stream to queue on, an int (``cudaStream_t``), a CuPy, PyTorch or cuda.core stream, or
+            anything with ``__cuda_stream__``. By default the current stream of the input's framework.
 
         Returns
         -------

@@ -17,8 +17,10 @@ class Row:
     milliseconds: float = math.inf
     why_not: str = ""
 
-    def __str__(self) -> str:
-        return f"{self.name} {1e3 * self.milliseconds:.1f} µs" if not self.why_not else f"{self.name}: {self.why_not}"
+    @property
+    def result(self) -> str:
+        """The time, or why there is none."""
+        return self.why_not or f"{1e3 * self.milliseconds:.1f} µs"
 
 
 def recall(key: str) -> tuple[Row, ...]:

@@ -131,7 +131,12 @@ def as_device(array: Any, what: str = "the array") -> DeviceArray:
     cupy = getattr(sys.modules.get("cupy"), "ndarray", None)
     kind = "cupy" if cupy is not None and isinstance(array, cupy) else host.framework_of(array)
     found = _READERS[kind or "protocol"](array, what)
-    return found if _is_aligned(found) else _aligned(found, what)
+    if not _is_aligned(found):
+        raise UnsupportedError(
+            f"{what}: elements of {found.dtype} lie at addresses that are no multiples of {found.itemsize} bytes, "
+            "where a GPU cannot read them; put their bytes into memory of their own first"
+        )
+    return found
 
 
 def _read_cupy(array: Any, what: str) -> DeviceArray:
@@ -220,13 +225,6 @@ def _is_aligned(array: DeviceArray) -> bool:
     return array.size == 0 or not any(step % array.itemsize for step in (array.pointer, *steps))
 
 
-def _aligned(array: DeviceArray, what: str) -> DeviceArray:
-    copy = array.framework.copy(array.owner)
-    if copy is None:
-        raise UnsupportedError(f"{what}: elements must lie at multiples of their size; pass a copy")
-    return replace(as_device(copy, what), copied=True)
-
-
 def as_device_output(array: Any, what: str = "out") -> DeviceArray:
     """`array` as memory on its GPU that is written to. Call it before each write, as PyTorch is told of it.
 
@@ -238,8 +236,7 @@ def as_device_output(array: Any, what: str = "out") -> DeviceArray:
     found = as_device(array, what)
     if found.copied:
         raise UnsupportedError(
-            f"{what}: a lazily conjugated or negated tensor, or one with elements at odd addresses, cannot be written "
-            "to; pass a new one, such as torch.empty(…)"
+            f"{what}: a lazily conjugated or negated tensor cannot be written to; pass torch.empty(…)"
         )
     if found.readonly:
         raise UnsupportedError(f"{what}: {host.a(array)} is read-only; pass a writable one, such as cupy.empty(…)")

@@ -38,7 +38,7 @@ PROTOTYPES = {
     "cuFuncGetAttribute": "*ip",
     "cuLaunchKernelEx": "*pp*",
     "cuStreamIsCapturing": "p*",
-    "cuStreamGetCaptureInfo_v2": "p*****",
+    "cuStreamGetCaptureInfo": "p**",
     "cuStreamCreate": "*u",
     "cuStreamDestroy_v2": "p",
     "cuStreamBeginCapture_v2": "pi",
@@ -296,8 +296,7 @@ def capture_of(stream: int) -> int:
     if not is_capturing(stream):
         return 0
     status, number = c_int(), c_ulonglong()
-    ask = library().cuStreamGetCaptureInfo_v2
-    check(ask(stream, byref(status), byref(number), None, None, None), "cuStreamGetCaptureInfo")
+    check(library().cuStreamGetCaptureInfo(stream, byref(status), byref(number)), "cuStreamGetCaptureInfo")
     return number.value
 
 

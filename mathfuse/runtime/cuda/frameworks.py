@@ -11,8 +11,8 @@ import importlib.util
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,33 @@ from mathfuse.runtime.cuda.interface import Allocator, Framework
 from mathfuse.runtime.cuda.memory import device_of
 from mathfuse.runtime.cuda.pool import Host, Pool
 from mathfuse.runtime.cuda.streams import Event, stream_wait
-from mathfuse.runtime.errors import ToolchainError
+from mathfuse.runtime.errors import PlanError, ToolchainError
 
 _NO_KEY = (RuntimeError, AttributeError, TypeError)  # of arrays that `as_device` refuses
+
+
+@contextmanager
+def lacking_memory(nbytes: int) -> Iterator[None]:
+    """Turns what a framework raises where the GPU's memory does not suffice into a PlanError."""
+    try:
+        yield
+    except Exception as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        raise PlanError(
+            f"the GPU's memory does not suffice: {nbytes:,} bytes were wanted; the process stays usable: free arrays, "
+            f"or compute in smaller pieces ({error})"
+        ) from error
+
+
+class _Foreign:
+    """A stream by its handle, for CuPy."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self._handle
 
 
 class Cupy(Framework):
@@ -60,7 +84,10 @@ class Cupy(Framework):
     def on_stream(self, stream: int, device: int) -> AbstractContextManager[Any]:
         if stream == self.current_stream(device):
             return nullcontext()
-        return self._library.cuda.ExternalStream(stream, device)
+        cuda = self._library.cuda
+        if hasattr(cuda.Stream, "from_external"):  # CuPy 14
+            return cuda.Stream.from_external(_Foreign(stream))
+        return cuda.ExternalStream(stream, device)
 
     def pointer(self, array: Any) -> int:
         return array.data.ptr
@@ -69,9 +96,8 @@ class Cupy(Framework):
         data = array.data
         return type(array), array.shape, array.strides, array.dtype, data.device_id, data.ptr & 15
 
-    def copy(self, array: Any) -> Any:
-        with array.device:
-            return array.copy()
+    def refresh(self, copy: Any, array: Any) -> None:
+        copy[...] = array
 
 
 class Torch(Framework):
@@ -122,11 +148,12 @@ class Torch(Framework):
         except _NO_KEY:  # sparse and nested tensors, tracers
             return object()
 
-    def copy(self, array: Any) -> Any:
-        return array.clone()
+    def refresh(self, copy: Any, array: Any) -> None:
+        copy.copy_(array)
 
     def written(self, array: Any) -> None:
-        self._increment((array,))
+        if not array.is_inference():
+            self._increment((array,))
 
     @functools.cached_property
     def _increment(self) -> Callable[[tuple[Any, ...]], None]:

@@ -36,9 +36,9 @@ class Framework:
         """What `as_device` answers but for the address, of which only the alignment counts; equal: the same answer."""
         raise AssertionError("a framework supplies layout_key")
 
-    def copy(self, array: Any) -> Any:
-        """A copy whose elements lie at multiples of their size; None where the framework makes none."""
-        return None
+    def refresh(self, copy: Any, array: Any) -> None:
+        """Put what `array` holds now into the copy that stands for it."""
+        raise AssertionError(f"{self.name} makes no copies")
 
     def ready(self, array: Any, stream: int) -> None:
         """Have `stream` wait for what still writes the array elsewhere, where that is known."""

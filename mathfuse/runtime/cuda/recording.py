@@ -1,7 +1,7 @@
 """The kernel of a library's call, recorded once and launched again with other addresses.
 
-A call of cuFFT takes the host a quarter longer than the launch of the one kernel that most transforms are. So the call is
-captured into graphs, with different addresses: the words that differ are where the addresses go, and the graph tells
+A call of cuFFT takes the host a quarter longer than the launch of the one kernel that most transforms are. So the call
+is captured into graphs, with different addresses: the words that differ are where the addresses go, and the graph tells
 everything else. Calls of several kernels gain nothing and are left alone.
 """
 
@@ -28,7 +28,7 @@ Place = tuple[int, int, int, int]  # parameter, offset, 0 for the source and 1 f
 class NodeParameters(ctypes.Structure):
     """CUDA_KERNEL_NODE_PARAMS_v2."""
 
-    _fields_ = [  # noqa: RUF012 — ctypes reads it once
+    _fields_ = [
         ("func", c_void_p),
         *((f"{part}Dim{axis}", c_uint) for part in ("grid", "block") for axis in "XYZ"),
         ("sharedMemBytes", c_uint),

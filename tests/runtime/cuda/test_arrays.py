@@ -288,11 +288,9 @@ def test_cupy_arrays(driver, monkeypatch):
     odd = np.zeros(9, "float32")[1:]
     odd = odd if address(odd) % 8 else np.zeros(9, "float32")[:8]
     crooked = FakeCupy(odd.view("complex64"))
-    copy = as_device(crooked)
-    assert copy.copied
-    assert copy.pointer % 8 == 0
-    with pytest.raises(UnsupportedError, match="elements at odd addresses"):
-        as_device_output(crooked)
+    for read in (as_device, as_device_output):
+        with pytest.raises(UnsupportedError, match="no multiples of 8 bytes"):
+            read(crooked)
 
 
 def test_torch_keys_tell_layouts_apart():

@@ -26,9 +26,13 @@ _INTEGERS = {
     "CUfunction_attribute": "i",
     "CUpointer_attribute": "i",
     "CUresult": "i",
+    "CUkernelNodeAttrID": "i",
+    "CUstreamCaptureMode": "i",
     "float": "f",
 }
-_HANDLES = {"CUcontext", "CUmodule", "CUfunction", "CUstream", "CUevent", "cudaStream_t"}
+OLDEST = {"cuStreamGetCaptureInfo"}  # under its plain name a library has the oldest version, which is declared last
+_HANDLES = {"CUcontext", "CUmodule", "CUfunction", "CUkernel", "CUstream", "CUevent", "cudaStream_t"}
+_HANDLES |= {"CUgraph", "CUgraphNode"}
 
 
 def header(name: str) -> str:
@@ -54,9 +58,9 @@ def _folders():
 
 def prototype(text: str, result: str, name: str) -> str:
     """The letters of a function's arguments as its header has them."""
-    match = re.search(rf"\b{result}\s+\w*API\s+{name}\s*\(([^;]*?)\)\s*;", text)
-    assert match, f"{name} is not in the header"
-    return "".join(_letter(argument) for argument in match[1].split(","))
+    found = re.findall(rf"\b{result}\s+\w*API\s+{name}\s*\(([^;]*?)\)\s*;", text)
+    assert found, f"{name} is not in the header"
+    return "".join(_letter(argument) for argument in found[-1 if name in OLDEST else 0].split(","))
 
 
 def _letter(argument: str) -> str:

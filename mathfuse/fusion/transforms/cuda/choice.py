@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import statistics
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from mathfuse.runtime.cuda.frameworks import Framework
 from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
+GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 TIMINGS = 9
 AT_LEAST = 0.2  # milliseconds of one timing: as many runs as that takes
 MOST_RUNS = 50
@@ -45,7 +47,7 @@ class Chosen:
 def candidates(pipeline: Pipeline, x: Layout, out: Layout) -> list[Program]:
     """The different programs there are, the one without callbacks first."""
     found: dict[object, Program] = {}
-    for fuse in FUSES:
+    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
         program = build(pipeline, x, out, fuse)
         found.setdefault(program.steps, program)
     return list(found.values())
@@ -61,7 +63,8 @@ def label(program: Program) -> str:
     if not program.hooks:
         return "sequence"
     inside = " and ".join(hook.map.role or "conversion" for hook in program.hooks)
-    return f"callback ({inside} inside{', the rest in kernels' if program.maps else ''})"
+    gathered = ", input gathered" if program.fuse.gather else ""
+    return f"callback ({inside} inside{', the rest in kernels' if program.maps else ''}{gathered})"
 
 
 def choose(
@@ -116,8 +119,8 @@ def _first_that_works(wanted: list[Program], pipeline: Pipeline, place: Place, r
 def _by_rows(programs: list[Program], rows: tuple[Row, ...], pipeline: Pipeline, place: Place) -> Chosen:
     by_label = {label(program): program for program in programs}
     best = tuning.fastest([row for row in rows if row.name in by_label])
-    rejected = tuple((row.name, str(row).removeprefix(f"{row.name}: ")) for row in rows if row is not best)
-    reason = f"timed: {1e3 * best.milliseconds:.1f} µs"
+    rejected = tuple((row.name, row.result) for row in rows if row is not best)
+    reason = f"timed: {best.result}"
     return Chosen(_ready(by_label[best.name], pipeline, place), reason, rejected)
 
 
@@ -156,8 +159,14 @@ def _slowed(found: Engine, place: Place) -> frozenset[Transform]:
     return frozenset(
         step
         for step, nbytes in zip(found.program.transforms, work)
-        if (step.load or step.store) and nbytes > cufft.Transform(step.call, (), place.device).work_bytes
+        if (step.load or step.store) and nbytes > _work_bytes(step.call, place.device)
     )
+
+
+@functools.lru_cache(maxsize=1024)
+def _work_bytes(call: cufft.Call, device: int) -> int:
+    """The work area of a transform without callbacks."""
+    return cufft.Transform(call, (), device).work_bytes
 
 
 def _why(program: Program) -> str:

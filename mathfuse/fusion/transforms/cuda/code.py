@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,6 +26,13 @@ class Code:
     map: Map
     unit: Unit
     compiled: ElementwiseKernel | Compiled
+
+    def without_callback(self) -> Code:
+        """The same, but for the callback, which owns users' arrays."""
+        unit = replace(self.unit, signature=replace(self.unit.signature, callback=None))
+        made = copy.copy(self.compiled)
+        made.unit = unit
+        return Code(self.map, unit, made)
 
     def block(self, functions: Mapping[Role, Function]) -> np.ndarray:
         """The parameters but for the addresses of input, result and rooms."""

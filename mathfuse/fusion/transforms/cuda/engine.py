@@ -6,7 +6,7 @@ import functools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,13 +21,22 @@ from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.frameworks import Framework
 
-MOST_LANES = 16  # streams at once; the one that was not used for the longest time makes room
+MOST_LANES = 16  # streams at once; the one that was met first makes room
 
-Values = Sequence[np.ndarray]  # the parameters of each code
+
+@dataclass(frozen=True, eq=False)
+class Values:
+    """The parameters of a pipeline's operands, a block for each code; lanes tell two apart by identity.
+
+    `owners` keeps the arrays alive that the blocks hold the addresses of.
+    """
+
+    blocks: tuple[np.ndarray, ...]
+    owners: tuple[Any, ...] = ()
 
 
 class Engine:
-    """A program with its code.
+    """A program with its code; it holds no array of a user.
 
     Attributes
     ----------
@@ -39,51 +48,62 @@ class Engine:
     def __init__(self, program: Program, codes: list[Code], framework: Framework, device: int) -> None:
         self.program, self.framework, self.device = program, framework, device
         kernels = {c.map: loaded(c.compiled, device) for c in codes if isinstance(c.compiled, ElementwiseKernel)}
+        codes = [code.without_callback() for code in codes]
         self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
-        self._lanes: OrderedDict[tuple[int, bool], Lane] = OrderedDict()
+        self._lanes: OrderedDict[int, Lane] = OrderedDict()  # by stream
+        self._captures: dict[tuple[int, int], Lane] = {}  # by stream and number of the capture
+        self._owners: list[Any] = []  # of arrays that captured graphs read
         self._lock = threading.Lock()
         self.workspace_bytes = 0
 
     def values(self, pipeline: Pipeline) -> Values:
-        """The parameters of a pipeline's operands; a new list for each, which lanes tell apart by identity."""
-        return [code.block(pipeline.functions) for code in self._parts.codes]
+        blocks = tuple(code.block(pipeline.functions) for code in self._parts.codes)
+        arrays = [array.view for f in pipeline.functions.values() for array in f.arrays.values()]
+        return Values(blocks, tuple(arrays))
 
     def run(self, values: Values, x: int, out: int, stream: int) -> None:
         """Queue the program on `stream`, current in the framework."""
-        lane = self._lanes.get((stream, False))
+        lane = self._lanes.get(stream)
         if lane is not None:
             with lane.lock:
                 if lane.fits():
-                    lane.run(values, x, out)
+                    lane.run(values.blocks, x, out)
                     return
         self._run_elsewhere(values, x, out, stream)
 
     def _run_elsewhere(self, values: Values, x: int, out: int, stream: int) -> None:
-        """On another device than the current one, on a new stream, or into a graph.
-
-        What is captured has a lane of its own, so that replays meet no other run in its memory.
-        """
+        """On another device than the current one, on a new stream, or into a graph."""
         with driver.device_guard(self.device):
             capture = driver.capture_of(stream)
-            lane = self.lane(stream, capture != 0)
+            lane = self._captured(stream, capture, values) if capture else self.lane(stream)
             with lane.lock:
-                lane.begin(capture)
-                lane.run(values, x, out)
+                lane.run(values.blocks, x, out)
 
-    def lane(self, stream: int, capturing: bool = False) -> Lane:
-        """The lane of a stream, made if there is none yet."""
+    def lane(self, stream: int) -> Lane:
+        """The lane of a stream, made if there is none yet; the caller holds the device guard."""
         with self._lock:
-            lane = self._lanes.get((stream, capturing))
+            lane = self._lanes.get(stream)
             if lane is None:
-                with driver.relaxed_capture():
-                    lane = Lane(self._parts, self.framework, self.device, stream)
-                self._lanes[stream, capturing] = lane
-                self.workspace_bytes = lane.workspace_bytes
+                lane = self._lanes[stream] = self._new_lane(stream)
                 if len(self._lanes) > MOST_LANES:
-                    idle = next((key for key in self._lanes if not key[1] and key != (stream, capturing)), None)
-                    if idle is not None:
-                        del self._lanes[idle]
+                    self._lanes.popitem(last=False)
             return lane
+
+    def _captured(self, stream: int, capture: int, values: Values) -> Lane:
+        """The lane of a graph: replays meet no other run in its memory, and its arrays live as long as the engine."""
+        with self._lock:
+            if values not in self._owners:
+                self._owners.append(values)
+            lane = self._captures.get((stream, capture))
+            if lane is None:
+                lane = self._captures[stream, capture] = self._new_lane(stream)
+            return lane
+
+    def _new_lane(self, stream: int) -> Lane:
+        with driver.relaxed_capture():
+            lane = Lane(self._parts, self.framework, self.device, stream)
+        self.workspace_bytes = lane.workspace_bytes
+        return lane
 
 
 _engines: weakref.WeakValueDictionary[Any, Engine] = weakref.WeakValueDictionary()

@@ -17,7 +17,7 @@ from mathfuse.fusion.elementwise.layouts import MOST_ALIGNED
 from mathfuse.fusion.transforms.cuda.code import Code
 from mathfuse.fusion.transforms.cuda.program import Buffer, Hook, Map, Program, Transform
 from mathfuse.runtime.cuda import cufft, driver
-from mathfuse.runtime.cuda.frameworks import Framework
+from mathfuse.runtime.cuda.frameworks import Framework, lacking_memory
 from mathfuse.runtime.cuda.recording import record
 
 GRAIN = 256  # bytes: what allocators align to, and enough for any access
@@ -107,7 +107,7 @@ class Lane:
                 self._runs.append(self._transform(transform, step))
         self._blocks = [blocks[code.map] for code in parts.codes]
         self._values: Sequence[np.ndarray] | None = None
-        self._capture, self._stale = 0, True  # whether the tables on the device are not what they should be
+        self._stale = True  # whether the tables on the device are not what they should be
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
@@ -129,11 +129,6 @@ class Lane:
         for run in self._runs:
             run(addresses)
 
-    def begin(self, capture: int) -> None:
-        """Take part in a capture, by its number: a graph that is replayed later must begin with writing the tables."""
-        self._stale |= capture != self._capture
-        self._capture = capture
-
     # --- construction ------------------------------------------------------------------------------------------------
 
     @property
@@ -143,7 +138,8 @@ class Lane:
     def _allocate(self, nbytes: int) -> int:
         if not nbytes:
             return 0
-        array, address = self._framework.allocator((nbytes,), np.dtype(np.uint8), self._device)()
+        with lacking_memory(nbytes):
+            array, address = self._framework.allocator((nbytes,), np.dtype(np.uint8), self._device)()
         self._memory.append((array, nbytes))
         return address
 

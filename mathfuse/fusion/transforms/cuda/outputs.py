@@ -62,8 +62,11 @@ class Outputs:
             If it does not fit, or overlaps what is read.
         """
         framework = self._x.framework
-        address = framework.pointer(out)
-        key = framework.layout_key(out), address, x.pointer
+        try:
+            address = framework.pointer(out)
+            key = framework.layout_key(out), address, x.pointer
+        except (AttributeError, RuntimeError, TypeError):  # an array of another library, or none at all
+            return self._checked(out, x), as_device_output(out).pointer
         if key in self._known:
             framework.written(out)
             return self._known[key], address

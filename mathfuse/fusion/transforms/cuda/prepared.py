@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from mathfuse.fusion.compiler.fingerprint import captured_arrays
+from mathfuse.fusion.elementwise.binding import unwrapped
+from mathfuse.fusion.elementwise.functions import Function
 from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
 from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, milliseconds, name_of
-from mathfuse.fusion.transforms.cuda.engine import Engine
+from mathfuse.fusion.transforms.cuda.engine import Engine, Values
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
@@ -32,16 +35,18 @@ class CudaPrepared:
         shape, dtype = pipeline.out_shape, pipeline.out_dtype
         self._out = dense(shape, dtype, tuple(range(len(shape))))
         self._new = self._framework.allocator(shape, dtype, self._device)
-        held = [array.view for f in pipeline.functions.values() for array in f.arrays.values()]
-        self._foreign = [array for array in (self._x, *held) if array.framework not in (CUPY, TORCH, HOST)]
-        self._uploaded = [array for array in held if array.framework is HOST]
+        named = [(f, name, a.view) for f in pipeline.functions.values() for name, a in f.arrays.items()]
+        held = [(f, name, view) for f, name, view in named if isinstance(view, DeviceArray)]
+        self._foreign = [v for v in (self._x, *(v for *_, v in held)) if v.framework not in (CUPY, TORCH, HOST)]
+        self._uploaded = any(view.framework is HOST for *_, view in held)
+        self._copies = [(view, _users(f, name)) for f, name, view in held if view.copied]
         self._written = [name for f in pipeline.functions.values() for name in f.assigned]
         self._chosen = self._choose(self._out) if self._out.size else None
         self._ready = self._with_values(self._chosen.engine) if self._chosen else None
         # Whether a run is nothing but the engine's: results need no hand-over, and nothing is read anew.
-        self._plain = bool(
-            self._ready and self._framework in (CUPY, TORCH) and not self._foreign and not self._x.copied
-        )
+        anew = self._foreign or self._copies or self._x.copied
+        self._plain = bool(self._ready and self._framework in (CUPY, TORCH) and not anew)
+        self._current = self._framework.current_stream
         self._outputs = Outputs(pipeline, self._x, self._ready, self._out, self._for_output, request.in_place)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
@@ -99,43 +104,46 @@ class CudaPrepared:
             return
         known.keep(self._ready.engine)
         if self._plain and not self._uploaded:
-            known.remember(name, positional, named, self._ready.engine, self._ready.values, self._new)
+            values = Values(self._ready.values.blocks)  # a shortcut keeps no array alive
+            known.remember(name, positional, named, self._ready.engine, values, self._new)
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
     def run(self, out: Any = None, stream: Any = None) -> Any:
         """Queue the work on the current stream, or on `stream`."""
-        framework, device = self._framework, self._device
-        current = framework.current_stream(device)
-        handle = current if stream is None else driver.stream_handle(stream)
+        current = self._current(self._device)
+        if stream is None:
+            return self._plainly(out, current) if self._plain else self._with_care(out, current)
+        handle = driver.stream_handle(stream)
         if handle == current:
-            return self._plainly(out, handle) if self._plain else self._with_care(out, handle)
-        with driver.device_guard(device), framework.on_stream(handle, device):
+            return self.run(out)
+        with driver.device_guard(self._device), self._framework.on_stream(handle, self._device):
             result = self._plainly(out, handle) if self._plain else self._with_care(out, handle)
-            if framework is not HOST:
+            if self._framework is not HOST:
                 for array in (result, self._request.user_x):
-                    framework.record(array, handle)
+                    self._framework.record(array, handle)
         return result
 
     def _plainly(self, out: Any, stream: int) -> Any:
         ready, x = self._ready, self._x
         assert ready is not None
         if out is None:
-            result, target = self._new()
+            out, target = self._new()
         else:
-            result = out
             ready, target = self._outputs.find(out, x)
             assert ready is not None
             if ready.copy:
                 return self._by_copy(ready, out, target, x, stream)
         ready.engine.run(ready.values, x.pointer, target, stream)
-        return result
+        return out
 
     def _with_care(self, out: Any, stream: int) -> Any:
         """Arrays of other libraries, copies of what cannot be read in place, NumPy arrays, and empty ones."""
         framework = self._framework
         with driver.device_guard(self._device):
             x = self._fresh(stream)
+            for copy, user in self._copies:
+                copy.framework.refresh(copy.owner, user)
             for array in self._foreign:
                 array.framework.ready(array.owner, stream)
             if out is None or framework is HOST:
@@ -177,3 +185,9 @@ class CudaPrepared:
         binding.check_output(view, self._pipeline.out_shape, self._pipeline.out_dtype)
         view[...] = result
         return out
+
+
+def _users(function: Function, name: str) -> Any:
+    """An array of a callback as the user has it."""
+    bound = function.callback.bound
+    return unwrapped(bound[name]) if name in bound else captured_arrays(function.callback)[name]

@@ -20,10 +20,15 @@ MOST_AXES = 3  # of one cuFFT transform
 
 @dataclass(frozen=True)
 class Fuse:
-    """Whether what is done on the way in, and on the way out, becomes a callback."""
+    """Whether what is done on the way in, and on the way out, becomes a callback.
+
+    With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
+    the algorithm for an array without gaps.
+    """
 
     load: bool = False
     store: bool = False
+    gather: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,8 @@ class _Builder:
         self.shape = replaced(problem.shape, {**lengths, real: halved} if problem.kind.family == "c2r" else lengths)
         self.dtype = self.real if problem.kind.family == "r2c" else self.complex
         self.here = replace(self.here, layout=self.here.layout.cropped(self.shape))
-        if self.role or self.here.layout.shape != self.shape or self.here.layout.dtype != self.dtype:
+        gather = first and self.fuse.gather
+        if gather or self.role or (self.here.layout.shape, self.here.layout.dtype) != (self.shape, self.dtype):
             self._move(problem, problem.axes)
         remaining = problem.axes
         while remaining:
@@ -238,7 +244,7 @@ class _Builder:
         """
         self.waiting, role, self.role = False, self.role, None
         source = self.here.layout
-        if (source.shape, source.dtype) == (self.shape, self.dtype) and not away:
+        if (source.shape, source.dtype) == (self.shape, self.dtype) and not (away or self.fuse.gather):
             side = seen(source, group, batch)
             if side and side.nested(self.shape):
                 return Hook(Map(role, self.here, self.here), side, direct=True), batch

@@ -209,4 +209,4 @@ def test_rows_are_kept_in_the_store(monkeypatch, tmp_path):
     assert tuning.recall("a problem") == rows
     assert tuning.recall("another") == ()
     assert tuning.fastest(rows) is rows[0]
-    assert [str(row) for row in rows] == ["sequence 250.0 µs", "callback: no such transform"]
+    assert [row.result for row in rows] == ["250.0 µs", "no such transform"]

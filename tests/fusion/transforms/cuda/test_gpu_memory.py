@@ -97,7 +97,6 @@ def test_other_bound_values_neither_plan_nor_compile(space, made, strategy):
         close(mf.fft.rfft2(x, epilog=weighted(w=w), strategy="sequence"), number * SPECTRUM, space)
     filtered = [space.numpy(mf.fft.spectral_filter(x, mf.gaussian(sigma=s))) for s in (0.1, 1.0, 3.0)]
     assert filtered[0].std() > filtered[1].std() > filtered[2].std()
-    assert (plans, code) != (0, 0)
     assert made["code"] <= code + 6, "code was made anew"
     assert len(made["plans"]) <= plans + 8, "cuFFT planned anew"
 
@@ -275,7 +274,8 @@ def test_the_pools_of_both_frameworks_are_their_own():
     mf.clear_plans()
     large = np.zeros((1024, 1024), np.complex64)
     for mine, other in ((CUPY, TORCH), (TORCH, CUPY)):
-        x, before = mine.array(large), other.used_bytes()
+        x = mine.array(large)
+        before = other.used_bytes()
         plan = mf.fft.FFT(x, kind="fft2").plan(epilog=mf.scale(factor=2.0))
         result = plan.execute()
         assert other.used_bytes() == before

@@ -164,15 +164,13 @@ def test_a_prolog_may_write_an_operand(space, strategy):
     np.testing.assert_array_equal(space.numpy(kept), Z)
 
 
-@strategies
-def test_elements_at_odd_addresses(strategy):
-    """Complex numbers half of their size off: copied, and read live all the same."""
+def test_elements_at_odd_addresses():
+    """Complex numbers half of their size off, which CuPy itself cannot read."""
     floats = CUPY.array(np.concatenate([[0], Z.ravel().view(np.float32)]).astype(np.float32))
     x = floats[1:].view("complex64").reshape(SHAPE)
-    plan = mf.fft.FFT(x, kind="fft2").plan(epilog=mf.scale(factor=1.0), strategy=strategy)
-    close(CUPY.numpy(plan.execute()), SPECTRUM)
-    floats *= 2
-    close(CUPY.numpy(plan.execute()), 2 * SPECTRUM)
+    with pytest.raises(mf.UnsupportedError, match="no multiples of 8 bytes"):
+        mf.fft.fft2(x)
+    close(CUPY.numpy(mf.fft.fft2(CUPY.array(Z))), SPECTRUM)
 
 
 # --- strategies
