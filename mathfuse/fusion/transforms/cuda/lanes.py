@@ -87,6 +87,7 @@ class Lane:
         self._numbers = {"x": 0, "out": 1, **{room.name: 2 + k for k, room in enumerate(program.rooms)}}
         tables = self._make_tables(parts)
         self._tables = list(tables.values())
+        self._pointing = [table for table in self._tables if table.slots]
         transforms = {step: self._planned(step, parts, tables) for step in program.transforms}
         self.work_bytes = [transform.work_bytes for transform in transforms.values()]
         places, room_bytes = pieces([room.layout.nbytes for room in program.rooms])
@@ -119,9 +120,8 @@ class Lane:
             for block, value in zip(self._blocks, values):
                 block[:] = value
             self._values, self._stale = values, True
-        for table in self._tables:
-            if table.slots and table.point(addresses):
-                self._stale = True
+        for table in self._pointing:
+            self._stale |= table.point(addresses)
         if self._stale:
             for table in self._tables:
                 table.write(self.stream)
