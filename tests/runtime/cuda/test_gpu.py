@@ -204,7 +204,8 @@ def test_too_much_memory_is_an_error_that_the_process_survives():
     ],
 )
 def test_arrays_go_there_and_back(x, cupy):
-    for stream in (0, cupy.cuda.Stream(non_blocking=True).ptr):
+    own = cupy.cuda.Stream(non_blocking=True)  # it lives as long as its object
+    for stream in (0, own.ptr):
         array = upload(x, 0, stream)
         np.testing.assert_array_equal(download(array, stream), x)
 

@@ -25,11 +25,12 @@ MOST_SHORTCUTS, MOST_ENGINES = 256, 64
 class Shortcut:
     """A known problem: the engine, its parameters, and what tells that they still hold."""
 
-    __slots__ = ("_engine", "_new", "_unchanged", "_values", "device", "framework")
+    __slots__ = ("_current", "_device", "_new", "_pointer", "_run", "_unchanged", "_values", "engine")
 
     def __init__(self, engine: Engine, values: Values, new: Allocator, unchanged: list[Callable[[], bool]]) -> None:
-        self._engine, self._values, self._new, self._unchanged = engine, values, new, unchanged
-        self.framework, self.device = engine.framework, engine.device
+        self.engine, self._run, self._values, self._new, self._unchanged = engine, engine.run, values, new, unchanged
+        self._pointer, self._current = engine.framework.pointer, engine.framework.current_stream
+        self._device = engine.device
 
     def run(self, x: Any) -> Any:
         """The result for an input of the same layout; None if a callback is another one by now."""
@@ -37,12 +38,11 @@ class Shortcut:
             if not unchanged():
                 return None
         result, target = self._new()
-        framework = self.framework
-        self._engine.run(self._values, framework.pointer(x), target, framework.current_stream(self.device))
+        self._run(self._values, self._pointer(x), target, self._current(self._device))
         return result
 
 
-_shortcuts: OrderedDict[Hashable, tuple[Shortcut, tuple[weakref.ref[Any], ...]]] = OrderedDict()
+_shortcuts: OrderedDict[Hashable, tuple[Shortcut, Any]] = OrderedDict()  # with references to what the keys name
 _engines: OrderedDict[int, Engine] = OrderedDict()
 _frameworks: dict[type, Framework] = {}
 _lock = threading.Lock()
@@ -58,16 +58,20 @@ def key_of(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> 
     framework = _frameworks.get(type(positional[0]))
     if framework is None:
         return None
-    options = [value if type(value) in _PLAIN else id(value) for value in (*positional[1:], *named.values())]
-    return name, tuple(options), tuple(named), framework.layout_key(positional[0])
+    parts: list[Hashable] = [name, framework.layout_key(positional[0])]
+    parts += [value if type(value) in _PLAIN else id(value) for value in positional[1:]]
+    for word, value in named.items():
+        parts += word, value if type(value) in _PLAIN else id(value)
+    return tuple(parts)
 
 
 def find(key: Hashable | None) -> Shortcut | None:
+    """The shortcut of a call. What its key names lives: the end of that is the end of the shortcut."""
     try:
         found = _shortcuts.get(key)
     except TypeError:  # a tuple of lists
         return None
-    return found[0] if found and all(ref() is not None for ref in found[1]) else None
+    return found[0] if found else None
 
 
 def remember(
@@ -111,7 +115,7 @@ def keep(engine: Engine) -> None:
         while len(_engines) > 1 and (len(_engines) > MOST_ENGINES or total > settings.plan_cache_bytes()):
             total -= _engines.popitem(last=False)[1].workspace_bytes
         alive = set(_engines)
-        for key in [key for key, (shortcut, _) in _shortcuts.items() if id(shortcut._engine) not in alive]:
+        for key in [key for key, (shortcut, _) in _shortcuts.items() if id(shortcut.engine) not in alive]:
             del _shortcuts[key]
 
 
