@@ -102,7 +102,8 @@ def test_bounds_of_overhead_are_multiples_of_torch():
     rows = [{"arrays": "CuPy", "name": name, "us": 5.0} for name in names]
     assert overhead.bounds(rows) == []
     rows.append({"arrays": "torch", "name": overhead.BASE, "us": 10.0})
-    assert [(b.value, b.most, b.met) for b in overhead.bounds(rows)] == [(0.5, 1.0, True), (0.5, 0.6, True)]
+    rows.append({"arrays": "torch", "name": overhead.BASE_OUT, "us": 5.0})
+    assert [(b.value, b.most, b.met) for b in overhead.bounds(rows)] == [(0.5, 1.0, True), (1.0, 0.6, False)]
 
 
 def test_bounds_of_elementwise_kernels_and_filters():

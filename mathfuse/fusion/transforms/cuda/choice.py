@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,9 +20,6 @@ from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
-TIMINGS = 9
-AT_LEAST = 0.2  # milliseconds of one timing: as many runs as that takes
-MOST_RUNS = 50
 
 
 @dataclass(frozen=True)
@@ -202,20 +197,3 @@ def _timed(program: Program, pipeline: Pipeline, place: Place, time: Callable[[E
         return Row(label(program), time(_ready(program, pipeline, place)))
     except (UnsupportedError, PlanError) as error:  # PlanError: the memory does not suffice
         return Row(label(program), why_not=str(error))
-
-
-def milliseconds(run: Callable[[], None], device: int, stream: int) -> float:
-    """The median time of `run` on a stream; the caller holds the device guard."""
-
-    def time(count: int) -> float:
-        begin, end = driver.Event(device), driver.Event(device)
-        begin.record(stream)
-        for _ in range(count):
-            run()
-        end.record(stream)
-        end.synchronize()
-        return end.elapsed_ms(begin) / count
-
-    time(2)
-    count = max(1, min(MOST_RUNS, math.ceil(AT_LEAST / time(2))))
-    return statistics.median(time(count) for _ in range(TIMINGS))

@@ -13,11 +13,14 @@ from mathfuse.runtime.cuda.cufft import Call
 
 LAUNCH = 5 << 20  # bytes that a copy moves in the time that a further kernel takes at least
 LARGEST_PRIME = 127  # longer prime factors: Bluestein's algorithm, which callbacks slow down
-COLUMNS = 1024  # the longest outer axis along which a callback costs little
-ANOTHER_PASS = 2.0  # copies that cuFFT's further pass over memory costs
+COLUMNS, ROWS = 1024, 4096  # the longest axes of a transform of several at which callbacks do not slow cuFFT down
+SLOWER_COLUMNS, SLOWER_ROWS, SLOWER = 6.0, 1.1, 1.5
+LATENCY = 12 << 20  # bytes for what callbacks delay transforms of other lengths than powers of two
 
-# The share of a copy that a callback of a one-dimensional transform costs, up to a length.
-SHARES = ((512, 0.25), (4096, 0.35), (8192, 0.5))
+# The share of a copy that a callback of a one-dimensional transform costs, up to a length; and what it costs in
+# addition if cuFFT then needs more of a work area, for another pass.
+SHARES = ((512, 0.25, 1.6), (4096, 0.35, 1.6), (8192, 0.5, 1.6), (20000, 0.9, 0.0))
+TOO_LONG = 3.0
 SECOND = 0.25  # of the smaller share, where both sides have a callback
 # The share that a callback costs in addition where cuFFT sees gaps between the lines of its input.
 GAPS = ((512, 0.1), (4096, 0.05), (8192, 0.5))
@@ -30,42 +33,45 @@ def cost(program: Program, slowed: frozenset[Transform] = frozenset()) -> float:
 
     `slowed` are transforms known to take another pass because of their callbacks.
     """
-    return sum(_cost(step) + (ANOTHER_PASS * _moved(step) if step in slowed else 0) for step in program.steps)
+    return sum(_cost(step, step in slowed) for step in program.steps)
 
 
-def _cost(step: Map | Transform) -> float:
+def _cost(step: Map | Transform, slowed: bool) -> float:
     if isinstance(step, Map):
         return LAUNCH + step.source.layout.nbytes + step.target.layout.nbytes
+    moved, lengths = _bytes(step.call, inside=True) + _bytes(step.call, inside=False), step.call.lengths
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
-    more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) if shares else 0
-    return LAUNCH + (1 + more) * _moved(step)
+    if not shares:
+        return LAUNCH + moved
+    more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(lengths) if slowed else 0)
+    return LAUNCH + (1 + more) * moved + (0 if all(n & (n - 1) == 0 for n in lengths) else LATENCY)
 
 
 def share(step: Transform, hook: Hook) -> tuple[float, str]:
     """What a callback costs as a share of a copy of its side, and a reason where that is much."""
-    call = step.call
-    if len(call.lengths) > 1:
-        if hook is _on_columns(step) and call.lengths[0] > COLUMNS:
-            return 6.0, f"a callback on columns of {call.lengths[0]} elements makes cuFFT take a slower algorithm"
+    lengths = step.call.lengths
+    if len(lengths) > 1:
+        if hook is _on_columns(step) and lengths[0] > COLUMNS:
+            return SLOWER_COLUMNS, f"callbacks on columns of {lengths[0]} elements make cuFFT take a slower algorithm"
+        if lengths[-1] > ROWS:
+            return SLOWER_ROWS, f"callbacks on rows of {lengths[-1]} elements cost more than a pass over memory"
         return 0.5, ""
-    (n,) = call.lengths
+    (n,) = lengths
     if _largest_prime(n) > LARGEST_PRIME:
-        return 1.5, f"{n} has a large prime factor, where callbacks slow cuFFT down"
+        return SLOWER, f"{n} has a large prime factor, where callbacks slow cuFFT down"
     if 512 < n < 1000 and n not in SINGLE:
-        return 1.5, f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
-    found = next((s for most, s in SHARES if n <= most), 2.5)
-    return found, f"transforms of {n} elements are too long for callbacks in one pass" if found > 1 else ""
+        return SLOWER, f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
+    found = next((share for most, share, _ in SHARES if n <= most), TOO_LONG)
+    return found, f"transforms of {n} elements are too long for callbacks" if found == TOO_LONG else ""
+
+
+def _another_pass(lengths: tuple[int, ...]) -> float:
+    return next((more for most, _, more in SHARES if max(lengths) <= most), 0.0)
 
 
 def _on_columns(step: Transform) -> Hook | None:
     """The callback on the side of the strided axes: cuFFT begins with them, but for real input."""
     return step.store if step.call.family == "r2c" else step.load
-
-
-def _moved(step: Transform | Map) -> int:
-    """Bytes that a transform reads and writes."""
-    assert isinstance(step, Transform)
-    return _bytes(step.call, inside=True) + _bytes(step.call, inside=False)
 
 
 def _bytes(call: Call, inside: bool) -> int:

@@ -13,9 +13,10 @@ from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
-from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, milliseconds, name_of
+from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, name_of
 from mathfuse.fusion.transforms.cuda.engine import Engine, Values
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
+from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
 from mathfuse.runtime import arrays

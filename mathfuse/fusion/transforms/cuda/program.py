@@ -16,6 +16,7 @@ from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
 
 MOST_AXES = 3  # of one cuFFT transform
+LONGEST_COLUMNS = 4096  # that cuFFT transforms on their own about as fast as together with the rows
 
 
 @dataclass(frozen=True)
@@ -198,9 +199,13 @@ class _Builder:
             return [(*others[len(others) - k + 1 :], real) for k in range(min(MOST_AXES, len(order)), 0, -1)]
         if not others:
             return [(real,)]
-        # cuFFT writes to the input of a complex-to-real transform of several axes.
-        whole = len(order) <= MOST_AXES and (self.here.writable or self.waiting)
-        return [(*others, real), *runs] if whole else runs
+        if len(order) > MOST_AXES:
+            return runs
+        # cuFFT writes to the input of a complex-to-real transform of several axes. So the user's is transformed along
+        # the others first; where these are long a copy, and then all axes in one call, take less time.
+        if self.here.writable or self.waiting:
+            return [(*others, real), *runs]
+        return runs if max(problem.shape[a] for a in others) <= LONGEST_COLUMNS else []
 
     def _batch(self, group: Shape) -> Shape:
         return tuple(a for a in self.here.layout.order() if a not in group)

@@ -78,6 +78,25 @@ def test_callbacks_win_where_cufft_has_one_pass(n):
     assert fastest(shape=(2**24 // n, n), roles=("prolog", "epilog")) == "callback (prolog and epilog inside)"
 
 
+@pytest.mark.parametrize("n", [10000, 16384, 20000])
+def test_callbacks_win_where_one_more_pass_of_cufft_is_as_fast_as_a_kernel(n):
+    assert fastest(shape=(2**24 // n, n)) == "callback (epilog inside)"
+
+
+@pytest.mark.parametrize(
+    ("kind", "roles"), [("rfft2", ("prolog",)), ("rfft2", ("epilog",)), ("irfft2", ("epilog",)), ("fft2", ("prolog",))]
+)
+def test_callbacks_lose_in_long_transforms_of_several_axes(kind, roles):
+    dtype = np.dtype(np.float32) if kind.startswith("r") else SINGLE
+    shape = (8192, 4097) if kind == "irfft2" else (8192, 8192)
+    assert fastest(kind, shape, roles=roles, dtype=dtype) == "sequence"
+
+
+def test_callbacks_delay_small_transforms_of_other_lengths_than_powers_of_two():
+    assert fastest(shape=(16, 1000)) == "sequence"
+    assert fastest(shape=(16, 1024)) == "callback (epilog inside)"
+
+
 @pytest.mark.parametrize(("n", "reason"), [(521, "large prime"), (600, "another pass"), (65536, "too long")])
 def test_callbacks_lose_where_they_slow_cufft_down(n, reason):
     assert fastest(shape=(2**24 // n, n)) == "sequence"
