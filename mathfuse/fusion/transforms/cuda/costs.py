@@ -13,13 +13,19 @@ from mathfuse.runtime.cuda.cufft import Call
 
 LAUNCH = 5 << 20  # bytes that a copy moves in the time that a further kernel takes at least
 LARGEST_PRIME = 127  # longer prime factors: Bluestein's algorithm, which callbacks slow down
-COLUMNS, ROWS = 1024, 4096  # the longest axes of a transform of several at which callbacks do not slow cuFFT down
-SLOWER_COLUMNS, SLOWER_ROWS, SLOWER = 6.0, 1.1, 1.5
-LATENCY = 12 << 20  # bytes for what callbacks delay transforms of other lengths than powers of two
+# The longest axes of a transform of several at which callbacks do not slow cuFFT down: in float32, in float64.
+COLUMNS, ROWS = (1024, 512), 4096
+SLOWER_COLUMNS, SLOWER_ROWS = 6.0, 1.1
+SLOWER, SLOWER_REAL = 1.5, 1.8
+LATENCY = 12 << 20  # bytes for what callbacks delay longer transforms of other lengths than powers of two
+CACHED = 96 << 20  # bytes up to which a pass over memory is one over the L2 cache
 
 # The share of a copy that a callback of a one-dimensional transform costs, up to a length; and what it costs in
-# addition if cuFFT then needs more of a work area, for another pass.
+# addition if cuFFT then needs more of a work area, for another pass. In float32, of real numbers in it, and in float64.
 SHARES = ((512, 0.25, 1.6), (4096, 0.35, 1.6), (8192, 0.5, 1.6), (20000, 0.9, 0.0))
+SHARES_REAL = ((512, 0.25, 1.6), (4096, 0.6, 1.6), (8192, 1.2, 1.6), (20000, 0.9, 0.0))
+SHARES_DOUBLE = ((512, 0.25, 1.6), (4096, 0.35, 1.6), (20000, 0.75, 0.0), (65536, 0.95, 0.0))
+CACHED_SHARE = 1.6  # of more than 8192 elements, where a pass costs little
 TOO_LONG = 3.0
 SECOND = 0.25  # of the smaller share, where both sides have a callback
 # The share that a callback costs in addition where cuFFT sees gaps between the lines of its input.
@@ -39,34 +45,46 @@ def cost(program: Program, slowed: frozenset[Transform] = frozenset()) -> float:
 def _cost(step: Map | Transform, slowed: bool) -> float:
     if isinstance(step, Map):
         return LAUNCH + step.source.layout.nbytes + step.target.layout.nbytes
-    moved, lengths = _bytes(step.call, inside=True) + _bytes(step.call, inside=False), step.call.lengths
+    moved, lengths = _moved(step.call), step.call.lengths
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
     if not shares:
         return LAUNCH + moved
-    more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(lengths) if slowed else 0)
-    return LAUNCH + (1 + more) * moved + (0 if all(n & (n - 1) == 0 for n in lengths) else LATENCY)
+    more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(step.call) if slowed else 0)
+    return LAUNCH + (1 + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
 
 
 def share(step: Transform, hook: Hook) -> tuple[float, str]:
     """What a callback costs as a share of a copy of its side, and a reason where that is much."""
-    lengths = step.call.lengths
+    call, lengths = step.call, step.call.lengths
     if len(lengths) > 1:
-        if hook is _on_columns(step) and lengths[0] > COLUMNS:
+        if hook is _on_columns(step) and lengths[0] > COLUMNS[call.double]:
             return SLOWER_COLUMNS, f"callbacks on columns of {lengths[0]} elements make cuFFT take a slower algorithm"
-        if lengths[-1] > ROWS:
+        if lengths[-1] > ROWS and call.family != "c2c":
             return SLOWER_ROWS, f"callbacks on rows of {lengths[-1]} elements cost more than a pass over memory"
         return 0.5, ""
     (n,) = lengths
     if _largest_prime(n) > LARGEST_PRIME:
         return SLOWER, f"{n} has a large prime factor, where callbacks slow cuFFT down"
-    if 512 < n < 1000 and n not in SINGLE:
-        return SLOWER, f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
-    found = next((share for most, share, _ in SHARES if n <= most), TOO_LONG)
-    return found, f"transforms of {n} elements are too long for callbacks" if found == TOO_LONG else ""
+    if 512 < n < 1000 and n not in SINGLE and not call.double:
+        why = f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
+        return SLOWER if call.family == "c2c" else SLOWER_REAL, why
+    found = next((share for most, share, _ in _shares(call) if n <= most), TOO_LONG)
+    if SHARES[-2][0] < n <= SHARES[-1][0] and not call.double and _moved(call) <= CACHED:
+        found = CACHED_SHARE
+    return found, f"transforms of {n} elements are too long for callbacks" if found > 1 else ""
 
 
-def _another_pass(lengths: tuple[int, ...]) -> float:
-    return next((more for most, _, more in SHARES if max(lengths) <= most), 0.0)
+def _shares(call: Call) -> tuple[tuple[int, float, float], ...]:
+    return SHARES_DOUBLE if call.double else SHARES if call.family == "c2c" else SHARES_REAL
+
+
+def _another_pass(call: Call) -> float:
+    return next((more for most, _, more in _shares(call) if max(call.lengths) <= most), 0.0)
+
+
+def _moved(call: Call) -> int:
+    """Bytes that a transform reads and writes."""
+    return _bytes(call, inside=True) + _bytes(call, inside=False)
 
 
 def _on_columns(step: Transform) -> Hook | None:

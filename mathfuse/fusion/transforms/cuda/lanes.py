@@ -84,6 +84,7 @@ class Lane:
         self.lock, self.fits, self.stream = threading.Lock(), driver.Fit(device, stream), stream
         self._framework, self._device, self._memory = framework, device, list[Any]()
         program = parts.program
+        self._alone = len(program.steps) == 1
         self._numbers = {"x": 0, "out": 1, **{room.name: 2 + k for k, room in enumerate(program.rooms)}}
         tables = self._make_tables(parts)
         self._tables = list(tables.values())
@@ -95,6 +96,7 @@ class Lane:
         self._addresses = [*PRETENDED, *(start + place for place in places)]
         blocks = {map_: table.block for map_, table in tables.items()}
         self._runs: list[Run] = []
+        self._only: Callable[[int, int], None] | None = None  # a recorded kernel that is the whole program
         for step in program.steps:
             if isinstance(step, Map):
                 launch = self._launch(step, parts)
@@ -114,6 +116,9 @@ class Lane:
 
     def run(self, values: Sequence[np.ndarray], x: int, out: int) -> None:
         """Queue the program with these parameters, a block a code; the caller holds the lock and the device guard."""
+        if self._only and values is self._values and not self._stale and x != out:
+            self._only(x, out)
+            return
         addresses = self._addresses
         addresses[0], addresses[1] = x, out
         if values is not self._values:
@@ -203,6 +208,8 @@ class Lane:
         if recording is None:
             return lambda addresses: transform.run(addresses[source], addresses[target], forward)
         replay = recording.run
+        if (source, target) == (0, 1) and self._alone and not self._pointing:
+            self._only = replay
 
         def run(addresses: list[int]) -> None:
             if addresses[source] == addresses[target] and source != target:

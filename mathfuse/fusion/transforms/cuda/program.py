@@ -16,7 +16,8 @@ from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
 
 MOST_AXES = 3  # of one cuFFT transform
-LONGEST_COLUMNS = 4096  # that cuFFT transforms on their own about as fast as together with the rows
+# Columns, and elements of two axes, that cuFFT transforms on their own about as fast as together with the rows.
+LONGEST_COLUMNS, LARGEST_COLUMNS = 4096, 16384
 
 
 @dataclass(frozen=True)
@@ -205,7 +206,8 @@ class _Builder:
         # the others first; where these are long a copy, and then all axes in one call, take less time.
         if self.here.writable or self.waiting:
             return [(*others, real), *runs]
-        return runs if max(problem.shape[a] for a in others) <= LONGEST_COLUMNS else []
+        lengths = [problem.shape[a] for a in others]
+        return runs if max(lengths) <= LONGEST_COLUMNS and math.prod(lengths) <= LARGEST_COLUMNS else []
 
     def _batch(self, group: Shape) -> Shape:
         return tuple(a for a in self.here.layout.order() if a not in group)
