@@ -52,7 +52,7 @@ class Engine:
         self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
         self._lanes: OrderedDict[int, Lane] = OrderedDict()  # by stream
         self._captures: dict[tuple[int, int], Lane] = {}  # by stream and number of the capture
-        self._owners: list[Any] = []  # of arrays that captured graphs read
+        self._captured_values: list[Values] = []  # whose arrays graphs read
         self._lock = threading.Lock()
         self.workspace_bytes = 0
 
@@ -90,10 +90,11 @@ class Engine:
             return lane
 
     def _captured(self, stream: int, capture: int, values: Values) -> Lane:
-        """The lane of a graph: replays meet no other run in its memory, and its arrays live as long as the engine."""
+        """The lane of a graph: replays meet no other run in its memory. It is kept, whatever becomes of the plan."""
         with self._lock:
-            if values not in self._owners:
-                self._owners.append(values)
+            _captured.add(self)
+            if values not in self._captured_values:
+                self._captured_values.append(values)
             lane = self._captures.get((stream, capture))
             if lane is None:
                 lane = self._captures[stream, capture] = self._new_lane(stream)
@@ -107,7 +108,13 @@ class Engine:
 
 
 _engines: weakref.WeakValueDictionary[Any, Engine] = weakref.WeakValueDictionary()
+_captured: set[Engine] = set()  # kept for graphs, of which nobody tells when they end
 _lock = threading.Lock()
+
+
+def forget_captures() -> None:
+    """Let go of what is kept for graphs: none that was captured before may be replayed."""
+    _captured.clear()
 
 
 def engine(program: Program, pipeline: Pipeline, framework: Framework, device: int) -> Engine:

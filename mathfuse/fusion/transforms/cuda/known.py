@@ -14,7 +14,7 @@ from typing import Any
 
 from mathfuse.epilogs import Callback
 from mathfuse.fusion.compiler.fingerprint import watch
-from mathfuse.fusion.transforms.cuda.engine import Engine, Values
+from mathfuse.fusion.transforms.cuda.engine import Engine, Values, forget_captures
 from mathfuse.runtime import settings
 from mathfuse.runtime.cuda.frameworks import CUPY, TORCH, Framework
 from mathfuse.runtime.cuda.interface import Allocator
@@ -120,7 +120,8 @@ def keep(engine: Engine) -> None:
 
 
 def clear() -> None:
-    """Let go of all of them, and of their device memory."""
+    """Let go of all of them and of their device memory, also of what is kept for captured graphs."""
     with _lock:
         _shortcuts.clear()
         _engines.clear()
+    forget_captures()

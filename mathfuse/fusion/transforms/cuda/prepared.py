@@ -22,7 +22,7 @@ from mathfuse.fusion.transforms.spaces import Request
 from mathfuse.runtime import arrays
 from mathfuse.runtime.cuda import cufft, driver
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, upload
-from mathfuse.runtime.cuda.frameworks import CUPY, HOST, TORCH
+from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, TORCH
 
 
 class CudaPrepared:
@@ -38,8 +38,9 @@ class CudaPrepared:
         self._new = self._framework.allocator(shape, dtype, self._device)
         named = [(f, name, a.view) for f in pipeline.functions.values() for name, a in f.arrays.items()]
         held = [(f, name, view) for f, name, view in named if isinstance(view, DeviceArray)]
-        self._foreign = [v for v in (self._x, *(v for *_, v in held)) if v.framework not in (CUPY, TORCH, HOST)]
-        self._uploaded = any(view.framework is HOST for *_, view in held)
+        self._held = [self._x, *(view for *_, view in held)]
+        self._foreign = [view for view in self._held if view.framework not in (CUPY, TORCH, HOST)]
+        self._uploaded = [view for *_, view in held if view.framework is HOST]
         self._copies = [(view, _users(f, name)) for f, name, view in held if view.copied]
         self._written = [name for f in pipeline.functions.values() for name in f.assigned]
         self._chosen = self._choose(self._out) if self._out.size else None
@@ -47,8 +48,10 @@ class CudaPrepared:
         # Whether a run is nothing but the engine's: results need no hand-over, and nothing is read anew.
         anew = self._foreign or self._copies or self._x.copied
         self._plain = bool(self._ready and self._framework in (CUPY, TORCH) and not anew)
-        self._fast = (self._ready.engine, self._ready.values, self._x.pointer) if self._ready and self._plain else None
+        fast = self._plain and not self._uploaded
+        self._fast = (self._ready.engine, self._ready.values, self._x.pointer) if self._ready and fast else None
         self._current = self._framework.current_stream
+        self._home = self._current(self._device)  # where uploads were made, and are freed
         self._outputs = Outputs(pipeline, self._x, self._ready, self._out, self._for_output, request.in_place)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
@@ -71,7 +74,8 @@ class CudaPrepared:
         return self._with_values(chosen.engine)
 
     def _with_values(self, engine: Engine) -> Ready:
-        return Ready(engine, engine.values(self._pipeline))
+        values = engine.values(self._pipeline)
+        return Ready(engine, replace(values, owners=(*values.owners, self._x)))
 
     def _time(self, candidate: Engine) -> float:
         values, stream = candidate.values(self._pipeline), self._framework.current_stream(self._device)
@@ -120,15 +124,24 @@ class CudaPrepared:
                 result, target = self._new()
                 engine.run(values, x, target, current)
                 return result
-            return self._plainly(out, current) if self._plain else self._with_care(out, current)
+            return self._here(out, current)
         handle = driver.stream_handle(stream)
         if handle == current:
             return self.run(out)
         with driver.device_guard(self._device), self._framework.on_stream(handle, self._device):
-            result = self._plainly(out, handle) if self._plain else self._with_care(out, handle)
+            result = self._here(out, handle)
             if self._framework is not HOST:
-                for array in (result, self._request.user_x):
-                    self._framework.record(array, handle)
+                self._framework.record(result, handle)
+            for view in self._held:
+                view.framework.record(view.owner, handle)
+        return result
+
+    def _here(self, out: Any, stream: int) -> Any:
+        result = self._plainly(out, stream) if self._plain else self._with_care(out, stream)
+        if self._uploaded and stream != self._home:
+            with driver.device_guard(self._device):
+                for view in self._uploaded:
+                    EXCHANGE.record(view.owner, stream)  # freed behind what this stream holds now
         return result
 
     def _plainly(self, out: Any, stream: int) -> Any:
