@@ -6,11 +6,13 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.errors import MathFuseError, ToolchainError, UnsupportedError
 from mathfuse.runtime.settings import workers
 
@@ -18,6 +20,31 @@ AXES = (0, 1)  # the image axes; a third axis is the channels, a batch
 REPEATS = 15
 TOLERANCE = 1e-5  # of values in [0, 1]; float32 rounding of two transforms stays well below
 SHIPPED = "grace_hopper.jpg"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the demo runs, and what serves there without fusion.
+
+    Parameters
+    ----------
+    image
+        The image there.
+    unfused
+        The name of the library that `separately` takes its transforms from, and the call.
+    wait
+        Until what was queued there is done.
+    to_numpy
+        Brings a result back.
+    hardware
+        What both variants run on, in words.
+    """
+
+    image: Any
+    unfused: tuple[str, Callable[[], Any]]
+    wait: Callable[[], object]
+    to_numpy: Callable[[Any], np.ndarray]
+    hardware: str
 
 
 def add_to(subparsers: Any) -> None:
@@ -28,7 +55,7 @@ def add_to(subparsers: Any) -> None:
     gaussian.add_argument("--sigma", type=positive, default=8.0, help="standard deviation in pixels (default: 8)")
     gaussian.add_argument("--size", type=pixels, help="resize first, so that the longer side has SIZE pixels")
     gaussian.add_argument("--output", default="gaussian.png", help="where the picture goes (default: gaussian.png)")
-    gaussian.add_argument("--execution", default="cpu", help="where to run (default: cpu)")
+    gaussian.add_argument("--execution", choices=PLACES, default="cpu", help="where to run (default: cpu)")
     gaussian.set_defaults(run=run)
 
 
@@ -37,33 +64,83 @@ def run(args: argparse.Namespace) -> int:
 
     image = load(args.image, args.size)
     transfer = half_spectrum_gaussian(image.shape[:2], args.sigma, channels=image.ndim == 3)
-    threads = workers()
+    place = PLACES[args.execution](image, transfer.astype(np.float32))
+    library, unfused = place.unfused
+    blur = mf.gaussian(sigma=args.sigma)
 
-    def fused() -> np.ndarray:
-        blur = mf.gaussian(sigma=args.sigma)
-        return mf.fft.spectral_filter(image, blur, axes=AXES, execution=args.execution)
-
-    def unfused() -> np.ndarray:
-        return scipy_filter(image, transfer.astype(np.float32), threads)
+    def fused() -> Any:
+        return mf.fft.spectral_filter(place.image, blur, axes=AXES)
 
     start = time.perf_counter()
-    blurred = fused()
+    result = fused()
+    place.wait()
     first = time.perf_counter() - start
-    difference = float(np.abs(blurred - scipy_filter(image.astype(np.float64), transfer, threads)).max())
+    blurred = place.to_numpy(result)
+    difference = float(np.abs(blurred - scipy_filter(image.astype(np.float64), transfer, workers())).max())
     if not difference < TOLERANCE:
         raise MathFuseError(f"the result differs from scipy.fft's by {difference:.1e}; please report this")
-    median = interleaved({"fused": fused, "unfused": unfused}, REPEATS)
+    median = interleaved({"fused": fused, "unfused": unfused}, REPEATS, place.wait)
     draw(image, blurred, args.sigma, args.output)
     print(f"image       {' × '.join(map(str, image.shape))} float32, {args.image or 'the photograph in matplotlib'}")
     print(f"filter      Gaussian, sigma {args.sigma:g} pixels, computed in the transform from each element's index")
     print(f"first call  {1e3 * first:.1f} ms, with planning and compiling (or taking it from the cache)")
-    print(f"fused       {1e3 * median['fused']:.2f} ms, mathfuse.fft.spectral_filter")
-    print(f"unfused     {1e3 * median['unfused']:.2f} ms, scipy.fft, multiply by the precomputed filter, scipy.fft")
+    print(f"fused       {1e3 * median['fused']:.3f} ms, mathfuse.fft.spectral_filter")
+    print(f"unfused     {1e3 * median['unfused']:.3f} ms, {library}, multiply by the precomputed filter, {library}")
     print(f"            {median['unfused'] / median['fused']:.2f} times as long; medians of {REPEATS} interleaved runs")
-    print(f"            on {threads} thread{'s' * (threads > 1)} each")
+    print(f"            on {place.hardware}")
     print(f"difference  {difference:.1e} at most, of values in [0, 1], from scipy.fft in float64")
     print(f"picture     {Path(args.output).absolute()}")
     return 0
+
+
+def on_cpu(image: np.ndarray, transfer: np.ndarray) -> Place:
+    threads = workers()
+    unfused = "scipy.fft", lambda: scipy_filter(image, transfer, threads)
+    return Place(image, unfused, lambda: None, np.asarray, f"{threads} thread{'s' * (threads > 1)} each")
+
+
+def on_gpu(image: np.ndarray, transfer: np.ndarray) -> Place:
+    """The image, put on the current GPU once by CuPy, else by PyTorch.
+
+    Raises
+    ------
+    ToolchainError
+        If there is no GPU, or neither library for one.
+    """
+    if reason := driver.why_unavailable():
+        raise ToolchainError(f'execution="cuda" needs a GPU: {reason}; leave it out, or use --execution cpu')
+    for library in (with_cupy, with_torch):
+        try:
+            return library(image, transfer)
+        except ImportError:
+            continue
+    extras = 'pip install "mathfuse[cu13]" (or "mathfuse[cu12]") brings CuPy'
+    raise ToolchainError(f"on a GPU the demo needs CuPy or PyTorch with CUDA: {extras}")
+
+
+def with_cupy(image: np.ndarray, transfer: np.ndarray) -> Place:
+    import cupy
+
+    there, factor = cupy.asarray(image), cupy.asarray(transfer)
+    unfused = "cupy.fft", lambda: separately(cupy.fft, there, factor)
+    return Place(there, unfused, cupy.cuda.runtime.deviceSynchronize, cupy.asnumpy, gpu_name())
+
+
+def with_torch(image: np.ndarray, transfer: np.ndarray) -> Place:
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ImportError("this PyTorch has no CUDA")
+    there, factor = torch.from_numpy(image).cuda(), torch.from_numpy(transfer).cuda()
+    unfused = "torch.fft", lambda: separately(torch.fft, there, factor)
+    return Place(there, unfused, torch.cuda.synchronize, lambda result: result.cpu().numpy(), gpu_name())
+
+
+def gpu_name() -> str:
+    return driver.name(driver.current_device())
+
+
+PLACES: dict[str, Callable[[np.ndarray, np.ndarray], Place]] = {"cpu": on_cpu, "cuda": on_gpu}
 
 
 def load(path: str | None, longer_side: int | None = None) -> np.ndarray:
@@ -118,18 +195,27 @@ def scipy_filter(image: np.ndarray, transfer: np.ndarray, threads: int) -> np.nd
     """The same filter without fusion, at its best: precomputed, multiplied in place, SciPy's transforms."""
     import scipy.fft
 
-    spectrum = scipy.fft.rfft2(image, axes=AXES, workers=threads)
+    with scipy.fft.set_workers(threads):
+        return separately(scipy.fft, image, transfer, overwrite_x=True)
+
+
+def separately(fft: Any, image: Any, transfer: Any, **inverse: Any) -> Any:
+    """The filter by the transforms of another library; `inverse` are options of the second one."""
+    spectrum = fft.rfft2(image, None, AXES)
     spectrum *= transfer
-    return scipy.fft.irfft2(spectrum, s=image.shape[:2], axes=AXES, workers=threads, overwrite_x=True)
+    return fft.irfft2(spectrum, image.shape[:2], AXES, **inverse)
 
 
-def interleaved(variants: Mapping[str, Callable[[], object]], repeats: int) -> dict[str, float]:
-    """Median seconds of each variant over `repeats` rounds; every other round runs them in reverse order."""
+def interleaved(
+    variants: Mapping[str, Callable[[], object]], repeats: int, wait: Callable[[], object]
+) -> dict[str, float]:
+    """Median seconds of each variant, done when `wait` returns; every other round runs them in reverse order."""
     seconds: dict[str, list[float]] = {name: [] for name in variants}
     for round_ in range(repeats):
         for name in sorted(variants, reverse=bool(round_ % 2)):
             start = time.perf_counter()
             variants[name]()
+            wait()
             seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(times) for name, times in seconds.items()}
 

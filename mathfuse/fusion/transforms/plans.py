@@ -15,9 +15,10 @@ from mathfuse.fusion.compiler.emit.scalars import precision_of
 from mathfuse.fusion.plan import Plan, Prepared
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.choices import Choices
+from mathfuse.fusion.transforms.dispatch import space_of
 from mathfuse.fusion.transforms.kinds import Ints, Problem, Shape, complex_of, compute_dtype, real_of, resolve
 from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
-from mathfuse.fusion.transforms.spaces import Keeping, Request, space_of
+from mathfuse.fusion.transforms.spaces import Keeping, Request
 from mathfuse.runtime import arrays
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 

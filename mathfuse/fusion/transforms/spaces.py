@@ -1,4 +1,4 @@
-"""Execution spaces: where a plan runs, and what it needs of the place to read arrays and to prepare itself."""
+"""Execution spaces: what a plan needs of the place where it runs, to read arrays and to prepare itself."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any, Protocol, runtime_checkable
 from mathfuse.fusion.plan import Prepared
 from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.pipeline import Held, Pipeline
-from mathfuse.runtime import arrays
 
 
 @dataclass(frozen=True)
@@ -51,16 +50,3 @@ class Keeping(Protocol):
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         """Be found again by the name of the function and its arguments."""
-
-
-def space_of(x: Any, choices: Choices) -> Space:
-    """Where to run: as asked for, else where the input is."""
-    where = choices.execution or arrays.place(x)
-    choices.check(where)
-    if where == "cuda":
-        from mathfuse.fusion.transforms.cuda.space import CudaSpace  # the driver: only GPU plans pay for it
-
-        return CudaSpace(x)
-    from mathfuse.fusion.transforms.cpu.space import CpuSpace
-
-    return CpuSpace()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import gc
 import importlib
 import itertools
 import math
@@ -11,12 +12,13 @@ import subprocess
 import sys
 import textwrap
 import types
+import weakref
 
 import numpy as np
 import pytest
 
 import mathfuse.epilogs as mf
-from mathfuse.fusion.compiler.fingerprint import describe, fingerprint
+from mathfuse.fusion.compiler.fingerprint import describe, fingerprint, watch
 
 COUNTER = itertools.count()
 
@@ -342,3 +344,55 @@ def test_ready_made_callbacks_differ_unless_their_code_is_the_same():
     callbacks = {name: fingerprint(value) for name, value in vars(mf).items() if isinstance(value, mf.Callback)}
     assert callbacks.pop("scale") == callbacks["multiply"]  # both are `value * factor`
     assert len(set(callbacks.values())) == len(callbacks) > 15
+
+
+# --- what is remembered, and watched ----------------------------------------------------------------------------------
+
+
+def watched_things():
+    """A callback that names a global, a closure cell, a helper's global and an attribute of a module."""
+    module = types.ModuleType("watched_settings")
+    module.FACTOR = 2.0
+    namespace = {"GAIN": 1.0, "settings": module, "helper": None}
+    exec("def helper(x):\n    return x * GAIN\n", namespace)
+    exec(
+        "def make(cell):\n    def f(value):\n        return helper(value) * settings.FACTOR + cell\n    return f\n",
+        namespace,
+    )
+    function = namespace["make"](3.0)
+    return mf.epilog(function), function, namespace, module
+
+
+@pytest.mark.parametrize("change", ["global", "helper", "module", "cell", "code"])
+def test_a_change_is_seen_at_once(change):
+    callback, function, namespace, module = watched_things()
+    before, unchanged = fingerprint(callback), watch(callback)
+    assert unchanged()
+    assert fingerprint(callback) == before
+    if change == "global":
+        namespace["GAIN"] = 4.0
+    elif change == "helper":
+        exec("def helper(x):\n    return -x\n", namespace)
+    elif change == "module":
+        module.FACTOR = 5.0
+    elif change == "cell":
+        function.__closure__[0].cell_contents = 6.0
+    else:
+        function.__code__ = function.__code__.replace(co_consts=(None, 7.0))
+    assert not unchanged()
+    assert fingerprint(callback) != before or change == "code"
+
+
+def test_what_is_remembered_keeps_nothing_alive():
+    def make():
+        big = np.zeros(10)
+        function = lambda value, index: value + big[index[0]]  # noqa: E731
+        return mf.epilog(function), weakref.ref(big), weakref.ref(function)
+
+    callback, big, function = make()
+    fingerprint(callback)
+    watch(callback)
+    del callback
+    gc.collect()
+    assert big() is None
+    assert function() is None

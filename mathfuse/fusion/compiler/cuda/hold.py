@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.key import library_digest
-from mathfuse.runtime.cache import Artifact, default_store
+from mathfuse.fusion.compiler.cuda.sources import cubin_of
 
 NAME = "mathfuse_hold"
 SOURCE = f"""
@@ -22,10 +20,4 @@ extern "C" __global__ void {NAME}(const __grid_constant__ Block block)
 
 def hold_kernel(arch: str) -> bytes:
     """The cubin of the kernel ``NAME``: one thread, one parameter by value, the nanoseconds."""
-
-    def make() -> Artifact:
-        cubin, _ = toolchain.link([toolchain.nvrtc(SOURCE, arch)], arch)
-        return Artifact(cubin, {})
-
-    key = f"cuda hold; arch={arch}; target={toolchain.identity()}; library={library_digest()}"
-    return default_store().get_or_make(key, make, f"the kernel that holds a stream up, for {arch}").payload
+    return cubin_of(NAME, SOURCE, arch)

@@ -9,9 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.key import library_digest
-from mathfuse.runtime.cache import Artifact, default_store
+from mathfuse.fusion.compiler.cuda.sources import cubin_of
 
 NAME, THREADS, VALUES = "mathfuse_write_table", 128, 480
 SOURCE = f"""
@@ -26,13 +24,7 @@ extern "C" __global__ void __launch_bounds__({THREADS}) {NAME}(const __grid_cons
 
 def table_kernel(arch: str) -> bytes:
     """The cubin of the kernel ``NAME``: one block of ``THREADS`` threads, one parameter by value."""
-
-    def make() -> Artifact:
-        cubin, _ = toolchain.link([toolchain.nvrtc(SOURCE, arch)], arch)
-        return Artifact(cubin, {})
-
-    key = f"cuda table; arch={arch}; target={toolchain.identity()}; library={library_digest()}"
-    return default_store().get_or_make(key, make, f"the table of parameters for {arch}").payload
+    return cubin_of(NAME, SOURCE, arch)
 
 
 def table_parameters(pointer: int, block: np.ndarray) -> Iterator[np.ndarray]:

@@ -1,0 +1,80 @@
+"""Where addresses stand in a kernel's parameters, found from captures; and recordings of cuFFT's kernels."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from mathfuse.runtime.cuda.recording import SHIFTS, Node, find_places
+
+X, Y = 1 << 40, 1 << 41
+MOVED = {SHIFTS[1]: (1, Y), SHIFTS[0]: (0, X)}
+
+
+def node(*words, function=7, shape=(1, 1, 1, 32, 1, 1, 0), tail=b""):
+    return Node(function, shape, (struct.pack(f"<{len(words)}q", *words) + tail,))
+
+
+def test_addresses_are_where_captures_differ():
+    first, moved = node(5, X, Y + 64, 9), node(5, X + SHIFTS[0], Y + 64 + SHIFTS[1], 9)
+    assert find_places(first, first, moved, MOVED) == [(0, 8, 0, 0), (0, 16, 1, 64)]
+
+
+def test_an_address_may_stand_in_many_places():
+    first, moved = node(X, X + 8, Y), node(X + SHIFTS[0], X + 8 + SHIFTS[0], Y + SHIFTS[1])
+    assert find_places(first, first, moved, MOVED) == [(0, 0, 0, 0), (0, 8, 0, 8), (0, 16, 1, 0)]
+
+
+def test_padding_that_is_never_written_counts_for_nothing():
+    first, again, moved = node(X, 1), node(X, 2), node(X + SHIFTS[0], 3)
+    assert find_places(first, again, moved, MOVED) == [(0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize(
+    "moved",
+    [
+        node(X + SHIFTS[0], 2),
+        node(X + SHIFTS[0] + 8, 1),
+        node(X + SHIFTS[0], 1, function=8),
+        node(X + SHIFTS[0], 1, shape=(2, 1, 1, 32, 1, 1, 0)),
+        node(X + SHIFTS[0], 1, 4),
+        node(X + SHIFTS[0], 1, tail=b"1234"),
+    ],
+)
+def test_captures_that_differ_in_anything_else_are_no_recording(moved):
+    first = node(X, 1)
+    assert find_places(first, first, moved, MOVED) is None
+
+
+def test_a_last_word_may_be_short():
+    first, moved = node(X, tail=b"\x01\x02\x03\x04"), node(X + SHIFTS[0], tail=b"\x01\x02\x03\x04")
+    assert find_places(first, first, moved, MOVED) == [(0, 0, 0, 0)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [64, 1000, 4096])
+def test_a_recorded_transform_gives_the_same_bits(n):
+    cupy = pytest.importorskip("cupy")
+    from mathfuse.runtime.cuda import cufft
+    from mathfuse.runtime.cuda.recording import record
+
+    view = cufft.View((n,), 1, n)
+    transform = cufft.Transform(cufft.Call("c2c", False, (n,), 8, view, view), (), 0)
+    work = cupy.empty(transform.work_bytes + 16, cupy.uint8)
+    transform.set_work_area(work.data.ptr)
+
+    def call(source: int, target: int, stream: int) -> None:
+        transform.set_stream(stream)
+        transform.run(source, target, forward=True)
+
+    recording = record(call, X, Y, 0)
+    transform.set_stream(0)
+    assert recording is not None
+    for seed in range(3):
+        x = cupy.asarray(np.random.default_rng(seed).standard_normal((8, n)).astype(np.complex64))
+        found, expected = cupy.zeros_like(x), cupy.zeros_like(x)
+        recording.run(x.data.ptr, found.data.ptr)
+        transform.run(x.data.ptr, expected.data.ptr, forward=True)
+        np.testing.assert_array_equal(cupy.asnumpy(found), cupy.asnumpy(expected))
