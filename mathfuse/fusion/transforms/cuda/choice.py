@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mathfuse.fusion import tuning
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
+from mathfuse.fusion.transforms.cuda.flaws import flaw
 from mathfuse.fusion.transforms.cuda.program import Fuse, Program, Transform, build
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row
@@ -49,12 +50,12 @@ def candidates(pipeline: Pipeline, x: Layout, out: Layout) -> list[Program]:
 
 
 def name_of(program: Program) -> str:
-    """``"sequence"``, or ``"callback"`` with the sides that have one where not everything is fused."""
+    """The strategy: ``"callback"`` where anything is fused, else ``"sequence"``."""
     return "callback" if program.hooks else "sequence"
 
 
 def label(program: Program) -> str:
-    """The name, and what is fused where the name does not tell."""
+    """The strategy, and what is fused."""
     if not program.hooks:
         return "sequence"
     inside = " and ".join(hook.map.role or "conversion" for hook in program.hooks)
@@ -79,7 +80,19 @@ def choose(
     time
         Gives milliseconds of an engine, where strategies are to be timed.
     """
-    programs = candidates(pipeline, x, out)
+    version = cufft.version()
+    found = [(program, flaw(program, version)) for program in candidates(pipeline, x, out)]
+    chosen = _chosen([p for p, why in found if not why], pipeline, place, strategy, time)
+    return replace(chosen, rejected=(*chosen.rejected, *((label(p), why) for p, why in found if why)))
+
+
+def _chosen(
+    programs: list[Program],
+    pipeline: Pipeline,
+    place: Place,
+    strategy: str | None,
+    time: Callable[[Engine], float] | None,
+) -> Chosen:
     wanted = [p for p in programs if strategy in (None, name_of(p))] or programs
     if strategy == "callback":  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
@@ -90,7 +103,7 @@ def choose(
     if time:
         rows = tuple(_timed(program, pipeline, place, time) for program in programs)
         tuning.remember(key, rows)
-    if rows:
+    if any(row.name == label(program) for row in rows for program in programs):
         return _by_rows(programs, rows, pipeline, place)
     return _by_rule(wanted, pipeline, place)
 
@@ -108,7 +121,8 @@ def _first_that_works(wanted: list[Program], pipeline: Pipeline, place: Place, r
             return Chosen(_ready(program, pipeline, place), reason, tuple(rejected))
         except UnsupportedError as error:
             rejected.append((label(program), str(error)))
-    raise UnsupportedError("; ".join(f"{name}: {why}" for name, why in rejected))
+    reasons = "; ".join(f"{name}: {why}" for name, why in rejected)
+    raise UnsupportedError(f'{reasons}; take strategy="sequence", or leave the choice open')
 
 
 def _by_rows(programs: list[Program], rows: tuple[Row, ...], pipeline: Pipeline, place: Place) -> Chosen:

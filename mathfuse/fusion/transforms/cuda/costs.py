@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from mathfuse.fusion.transforms.cuda.flaws import largest_prime
 from mathfuse.fusion.transforms.cuda.program import Hook, Map, Program, Transform
 from mathfuse.runtime.cuda.cufft import Call
 
@@ -63,7 +64,7 @@ def share(step: Transform, hook: Hook) -> tuple[float, str]:
             return SLOWER_ROWS, f"callbacks on rows of {lengths[-1]} elements cost more than a pass over memory"
         return 0.5, ""
     (n,) = lengths
-    if _largest_prime(n) > LARGEST_PRIME:
+    if largest_prime(n) > LARGEST_PRIME:
         return SLOWER, f"{n} has a large prime factor, where callbacks slow cuFFT down"
     if 512 < n < 1000 and n not in SINGLE and not call.double:
         why = f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
@@ -104,12 +105,3 @@ def _gaps(call: Call) -> float:
     if dense or len(lengths) > 1:
         return 0.0
     return next((more for most, more in GAPS if lengths[0] <= most), GAPS[-1][1])
-
-
-def _largest_prime(n: int) -> int:
-    largest, factor = 1, 2
-    while factor * factor <= n:
-        while n % factor == 0:
-            n, largest = n // factor, factor
-        factor += 1
-    return max(largest, n)

@@ -145,6 +145,7 @@ def played(monkeypatch, tmp_path):
     monkeypatch.setattr(choice, "engine", found.engine)
     monkeypatch.setattr(choice, "_key", lambda program, *_: str(program.steps))
     monkeypatch.setattr(choice.driver, "device_guard", lambda device: nullcontext())
+    monkeypatch.setattr(choice.cufft, "version", lambda: (12, 0, 0))
     monkeypatch.setattr(choice.cufft, "Transform", lambda *_: SimpleNamespace(work_bytes=0))
     return found
 
