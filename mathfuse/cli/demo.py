@@ -24,25 +24,12 @@ SHIPPED = "grace_hopper.jpg"
 
 @dataclass(frozen=True)
 class Place:
-    """Where the demo runs, and what serves there without fusion.
-
-    Parameters
-    ----------
-    image
-        The image there.
-    unfused
-        The name of the library that `separately` takes its transforms from, and the call.
-    wait
-        Until what was queued there is done.
-    to_numpy
-        Brings a result back.
-    hardware
-        What both variants run on, in words.
-    """
+    """Where the demo runs, and what serves there without fusion."""
 
     image: Any
-    unfused: tuple[str, Callable[[], Any]]
-    wait: Callable[[], object]
+    transfer: Any  # the filter of the unfused variant
+    fft: Any  # the module of its transforms
+    wait: Callable[[], object]  # until what was queued is done
     to_numpy: Callable[[Any], np.ndarray]
     hardware: str
 
@@ -60,27 +47,34 @@ def add_to(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import scipy.fft
+
     import mathfuse as mf
 
     image = load(args.image, args.size)
     transfer = half_spectrum_gaussian(image.shape[:2], args.sigma, channels=image.ndim == 3)
     place = PLACES[args.execution](image, transfer.astype(np.float32))
-    library, unfused = place.unfused
     blur = mf.gaussian(sigma=args.sigma)
 
     def fused() -> Any:
         return mf.fft.spectral_filter(place.image, blur, axes=AXES)
+
+    def unfused() -> Any:
+        return separate_filter(place.fft, place.image, place.transfer)
 
     start = time.perf_counter()
     result = fused()
     place.wait()
     first = time.perf_counter() - start
     blurred = place.to_numpy(result)
-    difference = float(np.abs(blurred - scipy_filter(image.astype(np.float64), transfer, workers())).max())
-    if not difference < TOLERANCE:
-        raise MathFuseError(f"the result differs from scipy.fft's by {difference:.1e}; please report this")
-    median = interleaved({"fused": fused, "unfused": unfused}, REPEATS, place.wait)
+    with scipy.fft.set_workers(workers()):
+        exact = separate_filter(scipy.fft, image.astype(np.float64), transfer)
+        difference = float(np.abs(blurred - exact).max())
+        if not difference < TOLERANCE:
+            raise MathFuseError(f"the result differs from scipy.fft's by {difference:.1e}; please report this")
+        median = interleaved({"fused": fused, "unfused": unfused}, REPEATS, place.wait)
     draw(image, blurred, args.sigma, args.output)
+    library = place.fft.__name__
     print(f"image       {' × '.join(map(str, image.shape))} float32, {args.image or 'the photograph in matplotlib'}")
     print(f"filter      Gaussian, sigma {args.sigma:g} pixels, computed in the transform from each element's index")
     print(f"first call  {1e3 * first:.1f} ms, with planning and compiling (or taking it from the cache)")
@@ -94,13 +88,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def on_cpu(image: np.ndarray, transfer: np.ndarray) -> Place:
+    import scipy.fft
+
     threads = workers()
-    unfused = "scipy.fft", lambda: scipy_filter(image, transfer, threads)
-    return Place(image, unfused, lambda: None, np.asarray, f"{threads} thread{'s' * (threads > 1)} each")
+    return Place(image, transfer, scipy.fft, lambda: None, np.asarray, f"{threads} thread{'s' * (threads > 1)} each")
 
 
 def on_gpu(image: np.ndarray, transfer: np.ndarray) -> Place:
-    """The image, put on the current GPU once by CuPy, else by PyTorch.
+    """Both arrays on the current GPU, put there once by CuPy, else by PyTorch.
 
     Raises
     ------
@@ -114,16 +109,14 @@ def on_gpu(image: np.ndarray, transfer: np.ndarray) -> Place:
             return library(image, transfer)
         except ImportError:
             continue
-    extras = 'pip install "mathfuse[cu13]" (or "mathfuse[cu12]") brings CuPy'
-    raise ToolchainError(f"on a GPU the demo needs CuPy or PyTorch with CUDA: {extras}")
+    raise ToolchainError('the demo needs CuPy or PyTorch with CUDA: pip install "mathfuse[cu13]" (or [cu12])')
 
 
 def with_cupy(image: np.ndarray, transfer: np.ndarray) -> Place:
     import cupy
 
-    there, factor = cupy.asarray(image), cupy.asarray(transfer)
-    unfused = "cupy.fft", lambda: separately(cupy.fft, there, factor)
-    return Place(there, unfused, cupy.cuda.runtime.deviceSynchronize, cupy.asnumpy, gpu_name())
+    x, factor, wait = cupy.asarray(image), cupy.asarray(transfer), cupy.cuda.runtime.deviceSynchronize
+    return Place(x, factor, cupy.fft, wait, cupy.asnumpy, gpu_name())
 
 
 def with_torch(image: np.ndarray, transfer: np.ndarray) -> Place:
@@ -131,9 +124,8 @@ def with_torch(image: np.ndarray, transfer: np.ndarray) -> Place:
 
     if not torch.cuda.is_available():
         raise ImportError("this PyTorch has no CUDA")
-    there, factor = torch.from_numpy(image).cuda(), torch.from_numpy(transfer).cuda()
-    unfused = "torch.fft", lambda: separately(torch.fft, there, factor)
-    return Place(there, unfused, torch.cuda.synchronize, lambda result: result.cpu().numpy(), gpu_name())
+    x, factor, wait = torch.from_numpy(image).cuda(), torch.from_numpy(transfer).cuda(), torch.cuda.synchronize
+    return Place(x, factor, torch.fft, wait, lambda result: result.cpu().numpy(), gpu_name())
 
 
 def gpu_name() -> str:
@@ -191,19 +183,11 @@ def half_spectrum_gaussian(shape: tuple[int, ...], sigma: float, channels: bool)
     return transfer[..., None] if channels else transfer
 
 
-def scipy_filter(image: np.ndarray, transfer: np.ndarray, threads: int) -> np.ndarray:
-    """The same filter without fusion, at its best: precomputed, multiplied in place, SciPy's transforms."""
-    import scipy.fft
-
-    with scipy.fft.set_workers(threads):
-        return separately(scipy.fft, image, transfer, overwrite_x=True)
-
-
-def separately(fft: Any, image: Any, transfer: Any, **inverse: Any) -> Any:
-    """The filter by the transforms of another library; `inverse` are options of the second one."""
+def separate_filter(fft: Any, image: Any, transfer: Any) -> Any:
+    """The filter without fusion, at its best: precomputed, multiplied in place, between a library's own transforms."""
     spectrum = fft.rfft2(image, None, AXES)
     spectrum *= transfer
-    return fft.irfft2(spectrum, image.shape[:2], AXES, **inverse)
+    return fft.irfft2(spectrum, image.shape[:2], AXES)
 
 
 def interleaved(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.fft
 from PIL import Image
 
 from mathfuse import cli
@@ -21,7 +23,8 @@ def test_the_photograph_is_blurred_checked_timed_and_drawn(tmp_path, capsys):
     assert cli.main(["demo", "gaussian", "--output", str(output)]) == 0
     shown = capsys.readouterr().out
     assert "600 × 512 × 3 float32, the photograph in matplotlib" in shown
-    for word in ("fused", "unfused", "difference", f"picture     {output}"):
+    assert "scipy.fft, multiply by the precomputed filter, scipy.fft" in shown
+    for word in ("fused", "unfused", " each\n", "difference", f"picture     {output}"):
         assert word in shown
     with Image.open(output) as picture:
         assert picture.format == "PNG"
@@ -107,11 +110,14 @@ def test_without_matplotlib_the_pip_command_is_told(monkeypatch, module):
         demo.load(None)
 
 
-@pytest.mark.parametrize("arguments", [["--sigma", "0"], ["--sigma", "inf"], ["--sigma", "x"], ["--size", "0"]])
-def test_bad_numbers(arguments, capsys):
+@pytest.mark.parametrize(
+    "arguments",
+    [["--sigma", "0"], ["--sigma", "inf"], ["--sigma", "x"], ["--size", "0"], ["--execution", "tpu"]],
+)
+def test_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "gaussian", *arguments])
-    assert "argument --s" in capsys.readouterr().err
+    assert f"argument {arguments[0]}" in capsys.readouterr().err
 
 
 def test_an_output_that_cannot_be_written(tmp_path, capsys):
@@ -133,14 +139,105 @@ def test_a_gpu_that_is_not_there_is_told_in_one_line(tmp_path, capsys):
 @pytest.mark.gpu
 def test_on_a_gpu(tmp_path, capsys):
     assert cli.main([*ON_A_GPU, str(tmp_path / "x.png")]) == 0
-    assert "64 × 55 × 3 float32" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "64 × 55 × 3 float32" in shown
+    assert f"            on {demo.gpu_name()}\n" in shown
+    assert "cupy.fft, multiply" in shown or "torch.fft, multiply" in shown
     assert (tmp_path / "x.png").exists()
+
+
+# --- a GPU that is played
+
+
+class Played:
+    """A GPU whose libraries are SciPy under other names; it counts how often it is waited for."""
+
+    def __init__(self, monkeypatch):
+        self.waits, self._patch = 0, monkeypatch
+        gpu = SimpleNamespace(why_unavailable=lambda: "", current_device=lambda: 0, name=lambda device: "Played GPU")
+        monkeypatch.setattr(demo, "driver", gpu)
+        monkeypatch.setitem(sys.modules, "cupy", None)
+        monkeypatch.setitem(sys.modules, "torch", None)
+
+    def _wait(self):
+        self.waits += 1
+
+    def add(self, name, kind=np.ndarray, **members):
+        """A library whose transforms give arrays of `kind`."""
+        transforms = {
+            each: lambda *given, each=each: getattr(scipy.fft, each)(*given).view(kind) for each in ("rfft2", "irfft2")
+        }
+        fft = SimpleNamespace(__name__=f"{name}.fft", **transforms)
+        module = ModuleType(name)
+        module.__dict__.update(fft=fft, **members)
+        self._patch.setitem(sys.modules, name, module)
+
+    def add_cupy(self):
+        cuda = SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=self._wait))
+        self.add("cupy", asarray=np.asarray, asnumpy=np.asarray, cuda=cuda)
+
+    def add_torch(self, available=True):
+        """Its tensors have what takes them there and back."""
+
+        class Tensor(np.ndarray):
+            def cuda(self):
+                return self
+
+            def cpu(self):
+                return self
+
+            def numpy(self):
+                return np.asarray(self)
+
+        cuda = SimpleNamespace(is_available=lambda: available, synchronize=self._wait)
+        self.add("torch", Tensor, from_numpy=lambda array: array.view(Tensor), cuda=cuda)
+
+
+@pytest.fixture
+def played(monkeypatch):
+    return Played(monkeypatch)
+
+
+def test_the_lines_name_the_gpu_and_the_library(played, tmp_path, capsys):
+    played.add_cupy()
+    assert cli.main([*ON_A_GPU, str(tmp_path / "x.png")]) == 0
+    shown = capsys.readouterr().out
+    assert "cupy.fft, multiply by the precomputed filter, cupy.fft" in shown
+    assert "            on Played GPU\n" in shown
+    assert "thread" not in shown
+    assert played.waits == 1 + 2 * demo.REPEATS
+
+
+@pytest.mark.parametrize(("libraries", "taken"), [("cupy torch", "cupy"), ("cupy", "cupy"), ("torch", "torch")])
+def test_cupy_is_taken_first_and_pytorch_in_its_place(played, libraries, taken):
+    for library in libraries.split():
+        getattr(played, f"add_{library}")()
+    image = np.random.default_rng(1).random((20, 30, 3), np.float32)
+    transfer = demo.half_spectrum_gaussian((20, 30), 1.5, channels=True)
+    place = demo.on_gpu(image, transfer.astype(np.float32))
+    assert (place.fft.__name__, place.hardware) == (f"{taken}.fft", "Played GPU")
+    found = place.to_numpy(demo.separate_filter(place.fft, place.image, place.transfer))
+    assert type(found) is np.ndarray
+    np.testing.assert_allclose(found, demo.separate_filter(scipy.fft, image.astype(float), transfer), atol=1e-6)
+    place.wait()
+    assert played.waits == 1
+
+
+@pytest.mark.parametrize("torch", [False, True])
+def test_without_a_library_for_the_gpu_the_extra_is_told(played, tmp_path, capsys, torch):
+    if torch:
+        played.add_torch(available=False)
+    assert cli.main([*ON_A_GPU, str(tmp_path / "x.png")]) == 2
+    error = capsys.readouterr().err
+    assert 'CuPy or PyTorch with CUDA: pip install "mathfuse[cu13]"' in error
+    assert error.count("\n") == 1
 
 
 def test_interleaved_runs_every_variant_in_both_orders():
     order = []
-    medians = demo.interleaved({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 3)
-    assert order == ["a", "b", "b", "a", "a", "b"]
+    variants = {name: lambda name=name: order.append(name) for name in "ab"}
+    medians = demo.interleaved(variants, 3, lambda: order.append("|"))
+    assert "".join(order) == "a|b|b|a|a|b|"
     assert set(medians) == {"a", "b"}
     assert all(value >= 0 for value in medians.values())
 
@@ -152,5 +249,6 @@ def test_the_separate_expression_is_a_gaussian():
     assert transfer[4, 0] == pytest.approx(np.exp(-2 * np.pi**2 * 0.25))
     impulse = np.zeros((64, 64))
     impulse[0, 0] = 1
-    blurred = demo.scipy_filter(impulse, demo.half_spectrum_gaussian((64, 64), 2.0, channels=False), 1)
+    transfer = demo.half_spectrum_gaussian((64, 64), 2.0, channels=False)
+    blurred = demo.separate_filter(scipy.fft, impulse, transfer)
     assert blurred[0, 3] / blurred[0, 0] == pytest.approx(np.exp(-(3**2) / (2 * 2.0**2)), rel=1e-6)
