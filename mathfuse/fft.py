@@ -1,4 +1,7 @@
-"""Fast Fourier transforms with SciPy's names and defaults, and with prologs and epilogs fused into them."""
+"""Fast Fourier transforms with SciPy's names and defaults, and with prologs and epilogs fused into them.
+
+They run where their input is: on the CPU, or on a CUDA GPU.
+"""
 
 from __future__ import annotations
 

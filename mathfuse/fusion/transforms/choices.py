@@ -20,18 +20,26 @@ STRATEGIES = {"cpu": ("cpu",), "cuda": ("callback", "sequence")}
 class Choices:
     """Options of `plan`, by keyword or in `options={…}`.
 
+    Those for the place where a plan does not run have no effect, but for a strategy, which must exist there.
+
     Parameters
     ----------
     prolog, epilog : Callback, optional
         Applied to each element as it is read, and to each result before it is written.
     prolog_inputs, epilog_inputs : mapping, optional
-        Their free operands, by name.
+        Their free operands, by name. On a GPU, operands in CPU memory are copied there by `plan` and `reset_operands`,
+        those on the GPU are read as they are at each `execute`.
     execution : {None, "cpu", "cuda"}
-        Where to run; None is where the input is. NumPy arrays with "cuda" are copied to the GPU and back.
+        Where to run; None is where the input is. NumPy arrays with "cuda" are copied to the current GPU and back at
+        each `execute`, which waits; for arrays of other frameworks in CPU memory it is a PlanError.
     strategy : {None, "callback", "sequence", "cpu"}
-        How to run; None takes the fastest by the rule, or by timing.
+        How to run. On a GPU "callback" is cuFFT with callbacks inlined, as many as it can take, and "sequence" is cuFFT
+        between generated elementwise kernels; with nothing to fuse, the latter is cuFFT alone. None takes the fastest:
+        by timings, if the problem was tuned before, else by a rule of costs.
     tune : bool
-        On a GPU: time the strategies that come into question, take the fastest, and remember it for this problem.
+        On a GPU: time the ways there are, which runs each of them a dozen times at least, take the fastest, and
+        remember it in the cache for this problem, this GPU and this version of cuFFT. Nothing is timed where a
+        strategy is asked for, or where a callback assigns to an operand.
     workers : int, optional
         On the CPU: threads; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
     block_bytes : int, optional
@@ -39,6 +47,11 @@ class Choices:
         ``MATHFUSE_BLOCK_BYTES``.
     backend : {None, "pocketfft", "mkl"}
         On the CPU: the FFT library; None takes the fastest that is installed, timed once in a process.
+
+    Raises
+    ------
+    PlanError
+        For values that are none of these.
     """
 
     prolog: Callback | None = None

@@ -39,6 +39,7 @@ def transform(kind: str) -> Callable[..., Any]:
         summary=_SUMMARY[kind.rstrip("2n")],
         where=" along one axis" if one else " along two axes" if default else " along any number of axes",
         lengths=_LENGTHS[one].format(inverse=_INVERSE if KINDS[kind].family == "c2r" else ""),
+        notes=_NOTES if KINDS[kind].family == "c2r" else "",
         axes=_AXES[one].format(default="the last two" if default else "all, or as many of the last as `s` has lengths"),
     )
     function.__signature__ = signature  # type: ignore[attr-defined]
@@ -53,8 +54,9 @@ def spectral_filter(
     Parameters
     ----------
     x : array
-        The input, of any rank above 0. Real input goes through half spectra and gives a real result, complex input a
-        complex one, in the precision of the input: float32, float64, complex64 or complex128.
+        The input, in CPU memory or on a CUDA GPU as for `fft`, of any rank above 0. Real input goes through half
+        spectra and gives a real result, complex input a complex one, in the precision of the input: float32, float64,
+        complex64 or complex128.
     transfer : Callback or array
         An epilog applied to the spectrum, which sees the index in the spectrum (of real input: the half spectrum) and
         as `shape` the extents of `x`, or an array that broadcasts to the spectrum and multiplies it. For real input it
@@ -63,23 +65,28 @@ def spectral_filter(
         Transform axes, by default all.
     out : array, optional
         Where the result goes; `x` itself filters in place.
+    stream : optional
+        On a GPU: the stream to queue on, as for `FFT.execute`; by default the current one of the framework of `x`.
     **choices
-        What `SpectralFilter.plan` takes: prolog, epilog, their inputs, execution, workers, block_bytes, backend,
-        options.
+        What `SpectralFilter.plan` takes: prolog, epilog, their inputs, execution, strategy, tune, workers, block_bytes,
+        backend, options.
 
     Returns
     -------
     array
-        Of the shape, the precision and the framework of `x`; of the dtype of the epilog, if there is one.
+        Of the shape, the precision and the framework of `x`, on its device; of the dtype of the epilog, if there is
+        one. On a GPU it is queued, not waited for.
 
     Raises
     ------
     PlanError
-        If axes, the transfer array, operands or `out` do not fit.
+        If axes, the transfer array, operands, `out` or `stream` do not fit, or a GPU's memory does not suffice.
     CallbackError
         If a callback cannot be compiled, has unbound operands, or returns complex where the result is real.
     UnsupportedError
         For dtypes, arrays and places that are not supported.
+    ToolchainError
+        If there is no GPU for ``execution="cuda"``, or a library for it is missing or too old.
 
     Examples
     --------
@@ -121,7 +128,12 @@ def _once(
 
 
 def clear_plans() -> None:
-    """Let go of the plans that the functions of `mathfuse.fft` keep for problems they know, and of their GPU memory."""
+    """Let go of what the functions of `mathfuse.fft` keep on GPUs: plans for problems they know, and their workspaces.
+
+    They keep the most recent 64 plans, whose workspaces take ``MATHFUSE_PLAN_CACHE_LIMIT`` bytes at most (by default
+    ``1G``), but the newest in any case, and no array. What captured CUDA graphs read and work in goes here, too: none
+    that was captured before may be replayed after.
+    """
     if known := sys.modules.get("mathfuse.fusion.transforms.cuda.known"):
         known.clear()
 
@@ -151,6 +163,12 @@ _AXES = {
     False: "axes : sequence of int, optional\n        The transform axes, by default {default}; the last is the one "
     "that half spectra halve.",
 }
+_NOTES = """
+    Notes
+    -----
+    On a GPU, what the half spectrum of no real signal has should be 0, such as imaginary parts of the zero and the
+    Nyquist frequency: SciPy ignores them, cuFFT leaves the result undefined (its documentation, "Complex-to-real").
+"""
 _DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.fft.{kind}``.
 
     Prolog, pad or cut, transform, scale, epilog: in this order.
@@ -158,40 +176,53 @@ _DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.ff
     Parameters
     ----------
     x : array
-        NumPy, PyTorch or JAX in CPU memory, or any array with DLPack; any rank above 0, any strides. It is never
-        written. float32 and complex64 are transformed in 32 bits, float64 and complex128 in 64, float16 as float32,
-        integers and bool as float64; with a prolog, what that returns counts.
+        NumPy, PyTorch or JAX in CPU memory; CuPy, PyTorch, JAX or Numba on a CUDA GPU; or any array with DLPack or
+        ``__cuda_array_interface__``. Any rank above 0, any strides; on a GPU each element lies at a multiple of its
+        size. It is never written but as `out`. float32 and complex64 are transformed in 32 bits, float64 and complex128
+        in 64, float16 as float32, integers and bool as float64; with a prolog, what that returns counts.
     {lengths}
     {axes}
     norm : {{None, "backward", "ortho", "forward"}}
         Where to scale: the inverse by 1/n (None, "backward"), the forward transform by 1/n, or both by 1/√n.
     out : array, optional
-        Where the result goes, of its shape and dtype. `x` itself will do where a complex transform keeps both; it
-        overlaps no operand otherwise.
+        Where the result goes, of its shape and dtype, any strides, and where `x` is. `x` itself will do where a
+        complex transform keeps both, and an operand that the epilog reads at the element's own index only; it overlaps
+        neither otherwise.
+    stream : optional
+        On a GPU: the stream to queue on, a handle, a CuPy, PyTorch, Numba or cuda.core stream, or anything with
+        ``__cuda_stream__``; by default the current one of the framework of `x`.
     prolog, epilog : Callback, optional
         Applied to each element as it is read, and to each result before it is written.
     prolog_inputs, epilog_inputs : mapping, optional
         Their free operands, by name.
     execution : {{None, "cpu", "cuda"}}
-        Where to run; None is where `x` is.
+        Where to run; None is where `x` is. NumPy arrays with "cuda" are copied to the GPU and back, which waits.
+    strategy : {{None, "callback", "sequence", "cpu"}}
+        On a GPU: cuFFT with the callbacks inlined, or between generated kernels; None takes the fastest.
+    tune : bool
+        On a GPU: find the fastest by timing, and remember it: later calls without it take what was found.
     workers, block_bytes, backend, options
         As for `FFT.plan`.
 
     Returns
     -------
     array
-        Of the framework of `x`; of the dtype that the epilog returns, if there is one.
+        `out`, or a new array of the framework of `x`, on its device; of the dtype that the epilog returns, if there is
+        one. On a GPU it is queued, not waited for.
 
     Raises
     ------
     PlanError
-        If lengths, axes, operands or `out` do not fit.
+        If lengths, axes, operands, `out` or `stream` do not fit, or a GPU's memory does not suffice.
     CallbackError
         If a callback cannot be compiled, has unbound operands, or returns complex where the result is real.
     UnsupportedError
         For dtypes, arrays and places that are not supported.
+    ToolchainError
+        If there is no GPU for ``execution="cuda"``, or a library for it is missing or too old.
 
     See Also
     --------
     FFT : The same as a plan, to be executed often.
-    """
+    clear_plans : Lets go of the plans that calls on a GPU keep for the next call like them.
+{notes}    """

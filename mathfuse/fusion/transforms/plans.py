@@ -112,15 +112,23 @@ class TransformPlan(Plan[Operands, Choices]):
 class FFT(TransformPlan):
     """One of SciPy's transforms as a plan, with a prolog and an epilog fused into it.
 
-    Specify → `plan` → `execute` → `free`, also as a context manager. `reset_operands` puts other data in place of the
-    input or of the callbacks' operands, and `explain` says what was chosen.
+    Specify → `plan` → `execute` → `free`, also as a context manager. `plan` takes the fields of `Choices`: callbacks,
+    their inputs, execution, strategy, tune. `reset_operands` puts other data in place of the input or of the callbacks'
+    operands, without planning anew, and `explain` says what was chosen.
+
+    A plan runs where its input is: on the CPU, or on the input's GPU, by cuFFT with the callbacks inlined or by cuFFT
+    between generated kernels. There `execute` queues the work and waits for nothing, and a plan may be used from
+    several threads and streams at once. Plans of CuPy and PyTorch arrays may be captured in CUDA graphs, with ``out=``
+    or PyTorch's graph pool. A graph keeps the operands of its capture, whose arrays it reads live, and memory of its
+    own; both are held, also after `free`, until `mathfuse.clear_plans`, after which it must not be replayed.
 
     Parameters
     ----------
     x : array
-        The input: NumPy, PyTorch or JAX in CPU memory, or any array with DLPack; any rank above 0 and any strides. It
-        is read at each `execute` and never written. float32 and complex64 are transformed in 32 bits, float64 and
-        complex128 in 64, float16 as float32, integers and bool as float64.
+        The input: NumPy, PyTorch or JAX in CPU memory; CuPy, PyTorch, JAX or Numba on a CUDA GPU; or anything else
+        with DLPack or ``__cuda_array_interface__``. Any rank above 0 and any strides, on a GPU with each element at a
+        multiple of its size. It is read at each `execute` and never written but as `out`. float32 and complex64 are
+        transformed in 32 bits, float64 and complex128 in 64, float16 as float32, integers and bool as float64.
     axes : int or sequence of int, optional
         Transform axes, as in SciPy's function of the kind's name.
     s : int or sequence of int, optional
@@ -133,7 +141,20 @@ class FFT(TransformPlan):
     Raises
     ------
     PlanError
-        If axes, lengths or norm do not fit the input.
+        If kind, axes, lengths or norm do not fit the input. `plan`: if operands or choices do not fit, an operand is on
+        another GPU, or the GPU's memory does not suffice, which leaves the process usable.
+    CallbackError
+        `plan`: if a callback cannot be compiled, has unbound operands, or returns complex where the result is real.
+    UnsupportedError
+        For what is no array; `plan`: for dtypes, arrays and places that are not supported.
+    ToolchainError
+        `plan`: if ``execution="cuda"`` finds no GPU, or a library for it is missing or too old.
+
+    Notes
+    -----
+    irfft, irfft2 and irfftn on a GPU: what the half spectrum of no real signal has should be 0, such as imaginary parts
+    of the zero and the Nyquist frequency: SciPy ignores them, cuFFT leaves the result undefined (its documentation,
+    "Complex-to-real").
 
     Examples
     --------
@@ -157,23 +178,27 @@ class SpectralFilter(TransformPlan):
     """A filter in the frequency domain: transform, multiply each frequency, transform back.
 
     Real input goes through half spectra and gives a real result, complex input a complex one, in the precision of the
-    input. The spectrum of real input is kept in the memory of the result, so no array of its size is allocated.
+    input. On the CPU the spectrum of real input is kept in the memory of the result, so no array of its size is
+    allocated; on a GPU it has a place in the plan's workspace. Plans, streams, graphs and errors are as for `FFT`.
 
     Parameters
     ----------
     x : array
-        The input, as for `FFT`.
+        The input, as for `FFT`; it may be on a GPU.
     transfer : Callback or array
         What is done to the spectrum: an epilog, which sees the index in the spectrum (for real input the half
         spectrum) and `shape`, the extents of the input; or an array that broadcasts to the spectrum, which it
-        multiplies. For real input it must be Hermitian-symmetric for the result to be meant; that is not checked.
+        multiplies; on a GPU either on that of `x` or in CPU memory, from where `plan` copies it. For real input it
+        must be Hermitian-symmetric for the result to be meant; that is not checked.
     axes : int or sequence of int, optional
         Transform axes, by default all.
 
     Raises
     ------
     PlanError
-        If axes or the transfer array do not fit the input.
+        If axes do not fit the input; `plan`: if the transfer array does not.
+    CallbackError
+        If `transfer` is a function that is no callback.
 
     Examples
     --------
