@@ -176,9 +176,9 @@ def test_libraries_are_known_by_their_types(driver, module, framework):
         (Interface(np.zeros(3), mask=np.zeros(3)), "masked arrays are not supported"),
         (Interface(np.zeros(3), typestr="?9"), "cannot be read; pass a CuPy array"),
         (SimpleNamespace(__cuda_array_interface__={"shape": (2,)}), "cannot be read; pass a CuPy array"),
-        (Interface(np.frombuffer(bytearray(17), "f4", 4, offset=1)), "multiples of their size; pass a copy"),
-        (Interface(np.zeros(9, "f4")[1:].view("c8")[:2], data=(4100, False)), "multiples of their size"),
-        (Interface(as_strided(np.zeros(9, "f8"), (2,), (12,))), "multiples of their size"),
+        (Interface(np.frombuffer(bytearray(17), "f4", 4, offset=1)), "no multiples of 4 bytes"),
+        (Interface(np.zeros(9, "f4")[1:].view("c8")[:2], data=(4100, False)), "no multiples of 8 bytes"),
+        (Interface(as_strided(np.zeros(9, "f8"), (2,), (12,))), "no multiples of 8 bytes"),
     ],
 )
 def test_what_cannot_be_read_on_a_gpu_is_refused(driver, array, message):

@@ -78,7 +78,7 @@ def choose(
     strategy
         Asked for; None leaves the choice open.
     time
-        Gives milliseconds of an engine, where strategies are to be timed.
+        Gives milliseconds of an engine, where strategies are to be timed unless they were before.
     """
     version = cufft.version()
     found = [(program, flaw(program, version)) for program in candidates(pipeline, x, out)]
@@ -99,8 +99,8 @@ def _chosen(
     if len(wanted) == 1 or strategy == "callback":
         return _first_that_works(wanted, pipeline, place, _why_only(programs, strategy))
     key = _key(programs[0], pipeline, place)
-    rows = () if time else tuning.recall(key)
-    if time:
+    rows = tuning.recall(key)
+    if time and not rows:
         rows = tuple(_timed(program, pipeline, place, time) for program in programs)
         tuning.remember(key, rows)
     if any(row.name == label(program) for row in rows for program in programs):
