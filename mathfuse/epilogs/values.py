@@ -95,7 +95,7 @@ def is_array(value: object) -> bool:
 def objection(name: str, value: object) -> str | None:
     """Why operand `name` cannot be bound to `value` and what to write instead; None if it can."""
     if is_scalar(value):
-        too_big = type(value) is int and not -(2**63) <= value < 2**64
+        too_big = isinstance(value, int | np.integer) and not -(2**63) <= int(value) < 2**63
         return f"operand {name!r} does not fit into 64 bits: write float({name})" if too_big else None
     array = value.array if isinstance(value, Constant) else value
     if isinstance(array, np.ndarray):

@@ -237,7 +237,7 @@ def test_a_prolog_that_reads_source_cannot_be_an_epilog():
 
 SCALARS = st.one_of(
     st.booleans(),
-    st.integers(-(2**63), 2**64 - 1),
+    st.integers(-(2**63), 2**63 - 1),
     st.floats(),
     st.complex_numbers(),
     st.floats().map(np.float64),

@@ -23,7 +23,7 @@ from mathfuse.runtime.errors import CallbackError
 ROOT = os.path.dirname(os.path.dirname(mathfuse.__file__))
 SCALARS = st.one_of(
     st.booleans(),
-    st.integers(-(2**63), 2**64 - 1),
+    st.integers(-(2**63), 2**63 - 1),
     st.floats(),
     st.complex_numbers(),
     st.floats(width=32).map(np.float32),

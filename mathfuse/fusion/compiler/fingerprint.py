@@ -106,48 +106,51 @@ def _surveyed(callback: Callback) -> tuple[_Survey, Description]:
 
 
 def _watch(survey: _Survey) -> Callable[[], bool]:
-    places: list[tuple[dict[str, Any], str, Any]] = []
+    names: list[tuple[dict[str, Any], str, Any]] = []
+    places: list[tuple[ModuleType, str, Any]] = []
     cells: list[tuple[CellType, Any]] = []
     codes: list[tuple[weakref.ref[FunctionType], tuple[Any, ...]]] = []
     for value in survey.objects:
         if isinstance(value, ModuleType):
-            places += [(vars(value), name, vars(value).get(name, MISSING)) for name in survey.attributes]
+            places += [(value, name, _attribute(value, name)) for name in survey.attributes]
         if not isinstance(value, FunctionType):
             continue
-        codes.append((weakref.ref(value), (value.__code__, value.__defaults__, value.__kwdefaults__)))
-        cells += [(cell, cell.cell_contents) for cell in value.__closure__ or () if _is_filled(cell)]
+        codes.append((weakref.ref(value), (value.__code__, value.__defaults__, dict(value.__kwdefaults__ or {}))))
+        cells += [(cell, _content(cell)) for cell in value.__closure__ or ()]
         for scope, name, *attributes in _read(value.__code__)[2]:
             if scope == "global":
-                places.append((value.__globals__, name, value.__globals__.get(name, MISSING)))
+                names.append((value.__globals__, name, value.__globals__.get(name, MISSING)))
             for count in range(len(attributes)):
                 module = _look_up(value, scope, name, *attributes[:count])
                 if isinstance(module, ModuleType):
-                    places.append((vars(module), attributes[count], vars(module).get(attributes[count], MISSING)))
+                    places.append((module, attributes[count], _attribute(module, attributes[count])))
 
     def unchanged() -> bool:
-        for place, name, value in places:
-            if place.get(name, MISSING) is not value:
+        for scope, name, value in names:
+            if scope.get(name, MISSING) is not value:
+                return False
+        for module, name, value in places:
+            if _attribute(module, name) is not value:
                 return False
         for cell, value in cells:
-            if cell.cell_contents is not value:
+            if _content(cell) is not value:
                 return False
         for reference, (code, defaults, named) in codes:
             function = reference()
             if function is None or function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
-            if function.__kwdefaults__ is not named:
+            if (function.__kwdefaults__ or {}) != named:
                 return False
         return True
 
     return unchanged
 
 
-def _is_filled(cell: CellType) -> bool:
+def _content(cell: CellType) -> Any:
     try:
-        cell.cell_contents  # noqa: B018 — asked for its error
-    except ValueError:
-        return False
-    return True
+        return cell.cell_contents
+    except ValueError:  # not filled yet, or emptied
+        return MISSING
 
 
 class _Survey:

@@ -23,6 +23,7 @@ from mathfuse.fusion.elementwise.binding import (
 )
 from mathfuse.fusion.elementwise.binding import shares_operand as _shares
 from mathfuse.fusion.transforms.pipeline import Function
+from mathfuse.runtime import arrays
 from mathfuse.runtime.errors import PlanError
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "check_output",
     "check_overlap",
     "check_reads",
+    "check_roles",
     "described",
     "placed",
     "read_at_own_index",
@@ -39,6 +41,17 @@ __all__ = [
     "shares_operand",
     "unwrapped",
 ]
+
+
+def check_roles(functions: Mapping[Any, Function], x: Any) -> None:
+    """Raise PlanError where what a callback assigns to is the input, or an array of another callback."""
+    for role, function in functions.items():
+        others = [(name, array) for r, f in functions.items() if r != role for name, array in f.arrays.items()]
+        for name in function.assigned:
+            target = function.arrays[name].view
+            for other, view in [("the input", x), *((repr(n), array.view) for n, array in others)]:
+                if arrays.overlaps(target, view):
+                    raise PlanError(f"{function.callback} assigns to {name!r}, which overlaps {other} in memory")
 
 
 def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback | None:

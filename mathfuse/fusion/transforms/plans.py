@@ -77,6 +77,7 @@ class TransformPlan(Plan[Operands, Choices]):
                 raise CallbackError(
                     f"epilog {epilog.callback} returns {out_dtype}, the result of {self._title} is real"
                 )
+        binding.check_roles(functions, x.view)
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
         request = Request(self._title, operands.x, x, self._in_place(dtype) and not reads_source, choices)
         return space.prepare(Pipeline(problems, functions, dtype, out_dtype), request)

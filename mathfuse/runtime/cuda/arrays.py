@@ -152,8 +152,9 @@ def _read_torch(array: Any, what: str) -> DeviceArray:
         pointer = tensor.data_ptr()
     except RuntimeError as error:  # tensors without memory, as torch.compile and torch.func have them
         raise UnsupportedError(f"{what}: {host.a(array)} cannot be read: {error}") from None
+    owner = tensor.detach()  # keeps this memory, should the tensor be given another one
     return DeviceArray(
-        *(pointer, tuple(tensor.shape), strides, dtype, tensor.get_device(), TORCH, tensor),
+        *(pointer, tuple(tensor.shape), strides, dtype, tensor.get_device(), TORCH, owner),
         copied=array.is_conj() or array.is_neg(),
     )
 
@@ -265,6 +266,16 @@ def upload(array: Any, device: int, stream: int, what: str = "the array") -> Dev
         copy_in(memory.pointer, ordered, stream)
     strides = tuple(0 if s == 0 else t for s, t in zip(view.strides, once.strides, strict=True))
     return DeviceArray(memory.pointer, view.shape, strides, view.dtype, device, HOST, memory)
+
+
+def refill(copy: DeviceArray, array: Any, stream: int) -> None:
+    """Put what a host array holds now into the copy that `upload` made of it."""
+    low, high = copy.bounds
+    raw = np.zeros(high - low, np.uint8)
+    view: npt.NDArray[Any] = np.ndarray(copy.shape, copy.dtype, raw, copy.pointer - low, copy.strides)
+    view[...] = host.as_host(array).view
+    with device_guard(copy.device):
+        copy_in(low, raw, stream)
 
 
 def download(array: DeviceArray, stream: int) -> npt.NDArray[Any]:

@@ -229,10 +229,15 @@ class Exchange(Framework):
             return
         event = Event(current_device(), timing=False)
         event.record(stream)
+        self.release()
+        with self._lock:
+            self._held.append((event, array))
+
+    def release(self) -> None:
+        """Let go of the arrays that streams are past."""
         with self._lock:
             while self._held and self._held[0][0].is_past():
                 self._held.popleft()
-            self._held.append((event, array))
 
     def hand_over(self, array: Any, stream: int = 0) -> Any:
         if self._deliver is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import operator
 import types
 from collections.abc import Callable
@@ -269,11 +270,23 @@ def _plain(function: Any) -> types.FunctionType | None:
     """The plain Python function that a helper, a Numba dispatcher or a callback of one link stands for."""
     links = getattr(function, "links", None)
     if links and len(links) == 1:
+        _refuse_bindings(links[0])
         function = links[0].function
     function = getattr(function, "py_func", function)
     if not isinstance(function, types.FunctionType):
         return None
     return None if (function.__module__ or "").split(".")[0] in NEVER_INLINED else function
+
+
+def _refuse_bindings(link: Any) -> None:
+    """What is bound to a callback is run-time data of its own plan; only the function can be called in another."""
+    parameters = inspect.signature(link.function).parameters
+    for name, value in link.bindings:
+        if parameters[name].default is not value:
+            raise Reject(
+                f"{link.function.__name__}({name}=…) has a value bound, which a call inside a callback would lose; "
+                f"call {link.function.__name__} and pass {name} as an argument"
+            )
 
 
 def _refusal(function: Any) -> Exception:

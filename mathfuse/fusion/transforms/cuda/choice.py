@@ -58,7 +58,8 @@ def label(program: Program) -> str:
     """The strategy, and what is fused."""
     if not program.hooks:
         return "sequence"
-    inside = " and ".join(hook.map.role or "conversion" for hook in program.hooks)
+    sides = [(h, side) for s in program.transforms for h, side in ((s.load, "conversion"), (s.store, "scale")) if h]
+    inside = " and ".join(hook.map.role or side for hook, side in sides)
     gathered = ", input gathered" if program.fuse.gather else ""
     return f"callback ({inside} inside{', the rest in kernels' if program.maps else ''}{gathered})"
 

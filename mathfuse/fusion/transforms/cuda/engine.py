@@ -6,6 +6,7 @@ import functools
 import threading
 import weakref
 from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +23,14 @@ from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.frameworks import Framework
 
 MOST_LANES = 16  # streams at once; the one that was met first makes room
+PER_THREAD = 2  # CU_STREAM_PER_THREAD: a stream of each thread under one handle
 
 
 @dataclass(frozen=True, eq=False)
 class Values:
     """The parameters of a pipeline's operands, a block for each code; lanes tell two apart by identity.
 
-    `owners` keeps the arrays alive that the blocks hold the addresses of.
+    `owners` are the arrays, or weak references to them, that the blocks hold the addresses of.
     """
 
     blocks: tuple[np.ndarray, ...]
@@ -41,8 +43,6 @@ class Engine:
     Attributes
     ----------
     program : Program
-    workspace_bytes : int
-        Device memory of one lane.
     """
 
     def __init__(self, program: Program, codes: list[Code], framework: Framework, device: int) -> None:
@@ -50,11 +50,10 @@ class Engine:
         kernels = {c.map: loaded(c.compiled, device) for c in codes if isinstance(c.compiled, ElementwiseKernel)}
         codes = [code.without_callback() for code in codes]
         self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
-        self._lanes: OrderedDict[int, Lane] = OrderedDict()  # by stream
+        self._lanes: OrderedDict[Hashable, Lane] = OrderedDict()  # by stream
         self._captures: dict[tuple[int, int], Lane] = {}  # by stream and number of the capture
-        self._captured_values: list[Values] = []  # whose arrays graphs read
+        self._captured_values: list[tuple[Any, Any]] = []  # values, and arrays that graphs read or work in
         self._lock = threading.Lock()
-        self.workspace_bytes = 0
 
     def values(self, pipeline: Pipeline) -> Values:
         blocks = tuple(code.block(pipeline.functions) for code in self._parts.codes)
@@ -63,7 +62,7 @@ class Engine:
 
     def run(self, values: Values, x: int, out: int, stream: int) -> None:
         """Queue the program on `stream`, current in the framework."""
-        lane = self._lanes.get(stream)
+        lane = self._lanes.get(stream if stream != PER_THREAD else _of_thread(stream))
         if lane is not None:
             with lane.lock:
                 if lane.fits():
@@ -81,10 +80,11 @@ class Engine:
 
     def lane(self, stream: int) -> Lane:
         """The lane of a stream, made if there is none yet; the caller holds the device guard."""
+        key = stream if stream != PER_THREAD else _of_thread(stream)
         with self._lock:
-            lane = self._lanes.get(stream)
+            lane = self._lanes.get(key)
             if lane is None:
-                lane = self._lanes[stream] = self._new_lane(stream)
+                lane = self._lanes[key] = self._new_lane(stream)
                 if len(self._lanes) > MOST_LANES:
                     self._lanes.popitem(last=False)
             return lane
@@ -93,18 +93,41 @@ class Engine:
         """The lane of a graph: replays meet no other run in its memory. It is kept, whatever becomes of the plan."""
         with self._lock:
             _captured.add(self)
-            if values not in self._captured_values:
-                self._captured_values.append(values)
+            if not any(values is each for each, _ in self._captured_values):
+                self._captured_values.append(
+                    (values, [o() if isinstance(o, weakref.ref) else o for o in values.owners])
+                )
             lane = self._captures.get((stream, capture))
             if lane is None:
                 lane = self._captures[stream, capture] = self._new_lane(stream)
             return lane
 
+    def hold(self, array: Any) -> None:
+        """Keep memory that a graph works in."""
+        with self._lock:
+            _captured.add(self)
+            self._captured_values.append((None, array))
+
+    def forget(self) -> None:
+        """Let go of what is kept for graphs."""
+        with self._lock:
+            captures, values = self._captures, self._captured_values
+            self._captures, self._captured_values = {}, []
+        del captures, values  # freed without the lock
+
     def _new_lane(self, stream: int) -> Lane:
         with driver.relaxed_capture():
-            lane = Lane(self._parts, self.framework, self.device, stream)
-        self.workspace_bytes = lane.workspace_bytes
-        return lane
+            return Lane(self._parts, self.framework, self.device, stream)
+
+    @property
+    def workspace_bytes(self) -> int:
+        """Device memory of all lanes."""
+        return sum(lane.workspace_bytes for lane in tuple(self._lanes.values()))
+
+    @property
+    def lane_bytes(self) -> int:
+        """Device memory of one lane."""
+        return max((lane.workspace_bytes for lane in tuple(self._lanes.values())), default=0)
 
 
 _engines: weakref.WeakValueDictionary[Any, Engine] = weakref.WeakValueDictionary()
@@ -114,6 +137,8 @@ _lock = threading.Lock()
 
 def forget_captures() -> None:
     """Let go of what is kept for graphs: none that was captured before may be replayed."""
+    for each in tuple(_captured):
+        each.forget()
     _captured.clear()
 
 
@@ -128,6 +153,10 @@ def engine(program: Program, pipeline: Pipeline, framework: Framework, device: i
         with _lock:
             found = _engines.setdefault(key, made)
     return found
+
+
+def _of_thread(stream: int) -> Hashable:
+    return stream, threading.get_ident()
 
 
 @functools.cache

@@ -9,14 +9,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from mathfuse.epilogs import Callback
 from mathfuse.fusion.compiler.fingerprint import watch
 from mathfuse.fusion.transforms.cuda.engine import Engine, Values, forget_captures
+from mathfuse.fusion.transforms.cuda.outputs import Ready
 from mathfuse.runtime import settings
-from mathfuse.runtime.cuda.frameworks import CUPY, TORCH, Framework
+from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, JAX, NUMBA, TORCH, Framework
 from mathfuse.runtime.cuda.interface import Allocator
 
 MOST_SHORTCUTS, MOST_ENGINES = 256, 64
@@ -78,17 +79,23 @@ def remember(
     name: str,
     positional: tuple[Any, ...],
     named: Mapping[str, Any],
-    engine: Engine,
-    values: Values,
+    ready: Ready,
     new: Allocator,
+    users: Sequence[tuple[Framework, Any]],
 ) -> None:
-    """Have a call be found again, if its arguments can be."""
+    """Have a call be found again, if its arguments can be.
+
+    `users` are the callbacks' arrays as the user has them; no shortcut keeps one alive.
+    """
+    engine = ready.engine
     if not positional:
         return
     if engine.framework in (CUPY, TORCH):
         _frameworks[type(positional[0])] = engine.framework
     key = key_of(name, positional, named)
     objects = [value for value in (*positional[1:], *named.values()) if type(value) not in _PLAIN]
+    if not all(isinstance(each, Callback) or type(each) in _frameworks for each in objects):
+        return  # what may change under its identity: mappings, lists
 
     def forget(_: Any) -> None:
         _shortcuts.pop(key, None)
@@ -96,14 +103,29 @@ def remember(
     try:
         hash(key)
         references = tuple(weakref.ref(each, forget) for each in objects)
-    except TypeError:  # lists, mappings
+        owners = tuple(weakref.ref(array) for _, array in users)
+    except TypeError:  # tuples of lists, arrays that know no weak references
         return
-    if key is not None:
-        shortcut = Shortcut(engine, values, new, [watch(each) for each in objects if isinstance(each, Callback)])
-        with _lock:
-            _shortcuts[key] = shortcut, references
-            while len(_shortcuts) > MOST_SHORTCUTS:
-                _shortcuts.popitem(last=False)
+    if key is None:
+        return
+    unchanged = [watch(each) for each in objects if isinstance(each, Callback)]
+    unchanged += [_same_memory(framework, array) for framework, array in users]
+    shortcut = Shortcut(engine, Values(ready.values.blocks, owners), new, unchanged)
+    with _lock:
+        _shortcuts[key] = shortcut, references
+        while len(_shortcuts) > MOST_SHORTCUTS:
+            _shortcuts.popitem(last=False)
+
+
+def _same_memory(framework: Framework, array: Any) -> Callable[[], bool]:
+    """Tells whether an array still is where it was, and laid out as it was."""
+    reference, key, pointer = weakref.ref(array), framework.layout_key(array), framework.pointer(array)
+
+    def same() -> bool:
+        now = reference()
+        return now is not None and framework.pointer(now) == pointer and framework.layout_key(now) == key
+
+    return same
 
 
 def keep(engine: Engine) -> None:
@@ -115,8 +137,15 @@ def keep(engine: Engine) -> None:
         while len(_engines) > 1 and (len(_engines) > MOST_ENGINES or total > settings.plan_cache_bytes()):
             total -= _engines.popitem(last=False)[1].workspace_bytes
         alive = set(_engines)
-        for key in [key for key, (shortcut, _) in _shortcuts.items() if id(shortcut.engine) not in alive]:
-            del _shortcuts[key]
+        for key in tuple(_shortcuts):  # at once: weak references strike in between
+            found = _shortcuts.get(key)
+            if found and id(found[0].engine) not in alive:
+                _shortcuts.pop(key, None)
+
+
+def forget_shortcuts() -> None:
+    """Have every known problem be planned again."""
+    _shortcuts.clear()
 
 
 def clear() -> None:
@@ -125,3 +154,5 @@ def clear() -> None:
         _shortcuts.clear()
         _engines.clear()
     forget_captures()
+    for framework in (EXCHANGE, JAX, NUMBA):
+        framework.release()

@@ -16,6 +16,7 @@ from mathfuse.runtime.cuda.arrays import DeviceArray, as_device_output
 from mathfuse.runtime.errors import PlanError
 
 MOST_KNOWN = 64
+_UNKNOWN: Any = object()
 
 
 @dataclass(frozen=True)
@@ -67,17 +68,26 @@ class Outputs:
             key = framework.layout_key(out), address, x.pointer
         except (AttributeError, RuntimeError, TypeError):  # an array of another library, or none at all
             return self._checked(out, x), as_device_output(out).pointer
-        if key in self._known:
+        ready = self._known.get(key, _UNKNOWN)
+        if ready is not _UNKNOWN:
             framework.written(out)
-            return self._known[key], address
+            return ready, address
         ready = self._checked(out, x)
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[key] = ready
         return ready, address
 
+    def engines(self) -> list[Engine]:
+        """Those of the outputs that were given."""
+        return [ready.engine for ready in tuple(self._known.values()) if ready]
+
     def _checked(self, out: Any, x: DeviceArray) -> Ready | None:
         view = as_device_output(out)
+        if view.framework is not x.framework:
+            raise PlanError(
+                f"out is an array of {view.framework.name}, and x one of {x.framework.name}: give one of that"
+            )
         if view.device != x.device:
             raise PlanError(f"out is on GPU {view.device}, the plan on GPU {x.device}")
         binding.check_output(view, self._pipeline.out_shape, self._pipeline.out_dtype)

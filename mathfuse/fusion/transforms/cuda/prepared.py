@@ -14,15 +14,15 @@ from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
 from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, name_of
-from mathfuse.fusion.transforms.cuda.engine import Engine, Values
+from mathfuse.fusion.transforms.cuda.engine import Engine
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
 from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
 from mathfuse.runtime import arrays
 from mathfuse.runtime.cuda import cufft, driver
-from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, upload
-from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, TORCH
+from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, refill, upload
+from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, TORCH, lacking_memory
 
 
 class CudaPrepared:
@@ -69,7 +69,7 @@ class CudaPrepared:
 
     def _for_output(self, layout: Layout) -> Ready:
         assert self._chosen is not None
-        strategy = name_of(self._chosen.engine.program)
+        strategy = self._request.choices.strategy
         chosen = choose(self._pipeline, Layout.of(self._x), layout, self._place, strategy, None)
         return self._with_values(chosen.engine)
 
@@ -80,7 +80,8 @@ class CudaPrepared:
     def _time(self, candidate: Engine) -> float:
         values, stream = candidate.values(self._pipeline), self._framework.current_stream(self._device)
         with driver.device_guard(self._device):
-            result, target = self._new()
+            with lacking_memory(self._out.nbytes):
+                result, target = self._new()
             took = milliseconds(lambda: candidate.run(values, self._x.pointer, target, stream), self._device, stream)
         del result  # it had to live until now
         return took
@@ -101,7 +102,7 @@ class CudaPrepared:
                 ("GPU", f"{driver.name(self._device)}, number {self._device}"),
                 ("cuFFT", ".".join(map(str, cufft.version()))),
             ),
-            workspace_bytes=chosen.engine.workspace_bytes,
+            workspace_bytes=chosen.engine.lane_bytes,
         )
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -109,9 +110,15 @@ class CudaPrepared:
         if self._ready is None:
             return
         known.keep(self._ready.engine)
-        if self._plain and not self._uploaded:
-            values = Values(self._ready.values.blocks)  # a shortcut keeps no array alive
-            known.remember(name, positional, named, self._ready.engine, values, self._new)
+        for engine in self._outputs.engines():
+            known.keep(engine)
+        if self._request.choices.tune:
+            known.forget_shortcuts()  # those of before the timing
+        read = [(f, n, array.view) for f in self._pipeline.functions.values() for n, array in f.arrays.items()]
+        on_gpu = all(isinstance(view, DeviceArray) for *_, view in read)  # not so: numbers in NumPy arrays without axes
+        if self._plain and not self._uploaded and on_gpu:
+            users = [(view.framework, _users(f, n)) for f, n, view in read]
+            known.remember(name, positional, named, self._ready, self._new, users)
 
     # --- runs --------------------------------------------------------------------------------------------------------
 
@@ -162,10 +169,14 @@ class CudaPrepared:
         framework = self._framework
         with driver.device_guard(self._device):
             x = self._fresh(stream)
+            if framework is HOST:
+                self._renew(stream)
             for copy, user in self._copies:
                 copy.framework.refresh(copy.owner, user)
             for array in self._foreign:
                 array.framework.ready(array.owner, stream)
+            if out is not None and framework is not HOST:
+                framework.ready(out, stream)
             if out is None or framework is HOST:
                 ready, (result, target) = self._ready, self._new()
             else:
@@ -176,6 +187,8 @@ class CudaPrepared:
                 ready.engine.run(ready.values, x.pointer, target, stream)
             for array in self._foreign:
                 array.framework.record(array.owner, stream)
+            if out is not None and framework not in (CUPY, TORCH, HOST):
+                framework.record(out, stream)
             if framework is HOST:
                 return self._to_host(framework.hand_over(result, stream), out, stream)
             return out if out is not None else framework.hand_over(result, stream)
@@ -186,11 +199,20 @@ class CudaPrepared:
             return upload(self._request.user_x, self._device, stream, "x")
         return as_device(self._request.user_x, "x") if self._x.copied else self._x
 
+    def _renew(self, stream: int) -> None:
+        """Copies of NumPy arrays that callbacks assign to as these are now: what is not assigned to must stay."""
+        for function in self._pipeline.functions.values():
+            for name in function.assigned:
+                refill(function.arrays[name].view, unwrapped(function.callback.bound[name]), stream)
+
     def _by_copy(self, ready: Ready, out: Any, target: int, x: DeviceArray, stream: int) -> Any:
         assert ready.copy is not None
         result, between = self._new()
         ready.engine.run(ready.values, x.pointer, between, stream)
         ready.copy.engine.run(ready.copy.values, between, target, stream)
+        with driver.device_guard(self._device):
+            if driver.is_capturing(stream):  # a graph works in it at each replay
+                ready.engine.hold(result)
         del result  # the stream's order keeps its memory until then
         return out
 
@@ -198,7 +220,9 @@ class CudaPrepared:
         """NumPy's result, and what callbacks wrote to copies of NumPy arrays."""
         for function in self._pipeline.functions.values():
             for name in function.assigned:
-                arrays.as_output(function.callback.bound[name])[...] = download(function.arrays[name].view, stream)
+                arrays.as_output(unwrapped(function.callback.bound[name]))[...] = download(
+                    function.arrays[name].view, stream
+                )
         if out is None:
             return result
         view = arrays.as_output(out)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from mathfuse.fusion.elementwise.binding import unwrapped
 from mathfuse.fusion.elementwise.gpu import Gpu
 from mathfuse.fusion.transforms.cuda.choice import Place
 from mathfuse.fusion.transforms.cuda.prepared import CudaPrepared
 from mathfuse.fusion.transforms.pipeline import Held, Pipeline
 from mathfuse.fusion.transforms.spaces import Request
+from mathfuse.runtime.arrays import as_output
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.frameworks import HOST
 from mathfuse.runtime.errors import PlanError
@@ -36,4 +38,6 @@ class CudaSpace:
             for name in function.assigned:
                 if function.arrays[name].view.framework is HOST and gpu.framework is not HOST:
                     raise PlanError(f"{function.callback} assigns to {name!r}, which must be on the GPU, as x is")
+                if gpu.framework is HOST:
+                    as_output(unwrapped(function.callback.bound[name]), repr(name))
         return CudaPrepared(Place(gpu.framework, gpu.device), pipeline, request)

@@ -44,7 +44,7 @@ def test_without_anything_to_fuse_there_is_one_way():
 def test_one_callback_makes_two_ways():
     assert names(roles=("epilog",)) == ["sequence", "callback (epilog inside)"]
     assert names(roles=("prolog",)) == ["sequence", "callback (prolog inside)"]
-    assert names("ifft", roles=()) == ["sequence", "callback (conversion inside)"]  # the scale
+    assert names("ifft", roles=()) == ["sequence", "callback (scale inside)"]
 
 
 def test_two_callbacks_make_four_ways():
