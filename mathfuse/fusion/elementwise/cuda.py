@@ -21,7 +21,7 @@ from mathfuse.fusion.elementwise.kernels import loaded
 from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.elementwise.maps import kernel_unit, kernel_writer, signature_of
 from mathfuse.runtime import arrays
-from mathfuse.runtime.cuda import driver
+from mathfuse.runtime.cuda import driver, graphs
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device_output, download, upload
 from mathfuse.runtime.cuda.frameworks import EXCHANGE, HOST, TORCH, Framework
 from mathfuse.runtime.errors import PlanError
@@ -334,6 +334,8 @@ class Prepared:
             result, pointers[OUT] = self._new()
         if self._launch:
             self._start(self._launch, pointers, values, stream)
+            if stream and driver.is_capturing(stream):
+                graphs.hold(self)
         if elsewhere or self._foreign:
             for number, argument in enumerate(self._arguments):
                 if argument.framework is not None and (elsewhere or argument.foreign):

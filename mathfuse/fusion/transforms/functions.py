@@ -11,6 +11,7 @@ from typing import Any
 from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.kinds import KINDS, Ints
 from mathfuse.fusion.transforms.plans import FFT, SpectralFilter
+from mathfuse.runtime.cuda import graphs
 
 
 def transform(kind: str) -> Callable[..., Any]:
@@ -136,6 +137,7 @@ def clear_plans() -> None:
     """
     if known := sys.modules.get("mathfuse.fusion.transforms.cuda.known"):
         known.clear()
+    graphs.release()
 
 
 def _signature(positional: dict[str, Any]) -> Signature:

@@ -19,7 +19,7 @@ from mathfuse.fusion.transforms.cuda.code import Code, compiled, units_of
 from mathfuse.fusion.transforms.cuda.lanes import Lane, Parts
 from mathfuse.fusion.transforms.cuda.program import Program
 from mathfuse.fusion.transforms.pipeline import Pipeline
-from mathfuse.runtime.cuda import driver
+from mathfuse.runtime.cuda import driver, graphs
 from mathfuse.runtime.cuda.frameworks import Framework
 
 MOST_LANES = 16  # streams at once; the one that was met first makes room
@@ -51,8 +51,7 @@ class Engine:
         codes = [code.without_callback() for code in codes]
         self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
         self._lanes: OrderedDict[Hashable, Lane] = OrderedDict()  # by stream
-        self._captures: dict[tuple[int, int], Lane] = {}  # by stream and number of the capture
-        self._captured_values: list[tuple[Any, Any]] = []  # values, and arrays that graphs read or work in
+        self._captures: weakref.WeakValueDictionary[tuple[int, int], Lane] = weakref.WeakValueDictionary()
         self._lock = threading.Lock()
 
     def values(self, pipeline: Pipeline) -> Values:
@@ -90,30 +89,14 @@ class Engine:
             return lane
 
     def _captured(self, stream: int, capture: int, values: Values) -> Lane:
-        """The lane of a graph: replays meet no other run in its memory. It is kept, whatever becomes of the plan."""
+        """The lane of a graph: replays meet no other run in its memory."""
+        graphs.hold(values, *(owner() if isinstance(owner, weakref.ref) else owner for owner in values.owners))
         with self._lock:
-            _captured.add(self)
-            if not any(values is each for each, _ in self._captured_values):
-                self._captured_values.append(
-                    (values, [o() if isinstance(o, weakref.ref) else o for o in values.owners])
-                )
             lane = self._captures.get((stream, capture))
             if lane is None:
                 lane = self._captures[stream, capture] = self._new_lane(stream)
+                graphs.hold(lane)
             return lane
-
-    def hold(self, array: Any) -> None:
-        """Keep memory that a graph works in."""
-        with self._lock:
-            _captured.add(self)
-            self._captured_values.append((None, array))
-
-    def forget(self) -> None:
-        """Let go of what is kept for graphs."""
-        with self._lock:
-            captures, values = self._captures, self._captured_values
-            self._captures, self._captured_values = {}, []
-        del captures, values  # freed without the lock
 
     def _new_lane(self, stream: int) -> Lane:
         with driver.relaxed_capture():
@@ -131,15 +114,7 @@ class Engine:
 
 
 _engines: weakref.WeakValueDictionary[Any, Engine] = weakref.WeakValueDictionary()
-_captured: set[Engine] = set()  # kept for graphs, of which nobody tells when they end
 _lock = threading.Lock()
-
-
-def forget_captures() -> None:
-    """Let go of what is kept for graphs: none that was captured before may be replayed."""
-    for each in tuple(_captured):
-        each.forget()
-    _captured.clear()
 
 
 def engine(program: Program, pipeline: Pipeline, framework: Framework, device: int) -> Engine:

@@ -14,7 +14,7 @@ from typing import Any
 
 from mathfuse.epilogs import Callback
 from mathfuse.fusion.compiler.fingerprint import watch
-from mathfuse.fusion.transforms.cuda.engine import Engine, Values, forget_captures
+from mathfuse.fusion.transforms.cuda.engine import Engine, Values
 from mathfuse.fusion.transforms.cuda.outputs import Ready
 from mathfuse.runtime import settings
 from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, JAX, NUMBA, TORCH, Framework
@@ -149,10 +149,9 @@ def forget_shortcuts() -> None:
 
 
 def clear() -> None:
-    """Let go of all of them and of their device memory, also of what is kept for captured graphs."""
+    """Let go of all of them and of their device memory."""
     with _lock:
         _shortcuts.clear()
         _engines.clear()
-    forget_captures()
     for framework in (EXCHANGE, JAX, NUMBA):
         framework.release()

@@ -20,7 +20,7 @@ from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
 from mathfuse.runtime import arrays
-from mathfuse.runtime.cuda import cufft, driver
+from mathfuse.runtime.cuda import cufft, driver, graphs
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, refill, upload
 from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, TORCH, lacking_memory
 
@@ -173,14 +173,13 @@ class CudaPrepared:
                 self._renew(stream)
             for copy, user in self._copies:
                 copy.framework.refresh(copy.owner, user)
-            for array in self._foreign:
-                array.framework.ready(array.owner, stream)
-            if out is not None and framework is not HOST:
-                framework.ready(out, stream)
             if out is None or framework is HOST:
                 ready, (result, target) = self._ready, self._new()
             else:
                 result, (ready, target) = out, self._outputs.find(out, x)
+                framework.ready(out, stream)
+            for array in self._foreign:
+                array.framework.ready(array.owner, stream)
             if ready and ready.copy:
                 self._by_copy(ready, out, target, x, stream)
             elif ready:
@@ -212,7 +211,7 @@ class CudaPrepared:
         ready.copy.engine.run(ready.copy.values, between, target, stream)
         with driver.device_guard(self._device):
             if driver.is_capturing(stream):  # a graph works in it at each replay
-                ready.engine.hold(result)
+                graphs.hold(result)
         del result  # the stream's order keeps its memory until then
         return out
 
