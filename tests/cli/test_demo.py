@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from types import ModuleType, SimpleNamespace
 
@@ -18,11 +19,12 @@ from mathfuse.runtime.errors import ToolchainError, UnsupportedError
 NOISE = np.random.default_rng(1).integers(0, 256, (20, 30, 3), np.uint8)
 
 
-def test_the_photograph_is_blurred_checked_timed_and_drawn(tmp_path, capsys):
+def test_the_photograph_is_blurred_checked_timed_and_drawn(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(demo, "REPEATS", 1)
     output = tmp_path / "picture.png"
     assert cli.main(["demo", "gaussian", "--output", str(output)]) == 0
     shown = capsys.readouterr().out
-    assert "600 × 512 × 3 float32, the photograph in matplotlib" in shown
+    assert "2048 × 1748 × 3 float32, the photograph in matplotlib" in shown
     assert "scipy.fft, multiply by the precomputed filter, scipy.fft" in shown
     for word in ("fused", "unfused", " each\n", "difference", f"picture     {output}"):
         assert word in shown
@@ -112,12 +114,31 @@ def test_without_matplotlib_the_pip_command_is_told(monkeypatch, module):
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--sigma", "0"], ["--sigma", "inf"], ["--sigma", "x"], ["--size", "0"], ["--execution", "tpu"]],
+    [
+        *(["--sigma", text] for text in ("0", "-1", "inf", "nan", "1e300", "x")),
+        *(["--size", text] for text in ("0", "-1", "10000000", "9" * 400, "1.5")),
+        *(["--output", text] for text in ("picture.xyz", "picture.jpg", "picture", ".png")),
+        ["--execution", "tpu"],
+    ],
 )
 def test_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit):
         cli.main(["demo", "gaussian", *arguments])
     assert f"argument {arguments[0]}" in capsys.readouterr().err
+
+
+def test_the_largest_size_is_what_memory_holds(monkeypatch):
+    pages = {"SC_PHYS_PAGES": 1 << 20, "SC_PAGE_SIZE": 4096}
+    monkeypatch.setattr(demo.os, "sysconf", pages.get)
+    assert demo.pixels("4096") == 4096
+    with pytest.raises(argparse.ArgumentTypeError, match="from 1 to 5461, the largest"):
+        demo.pixels("5462")
+
+
+@pytest.mark.parametrize("sigma", ["1e6", "1e-300"])
+def test_extreme_deviations(tmp_path, monkeypatch, sigma):
+    monkeypatch.setattr(demo, "REPEATS", 1)
+    assert cli.main(["demo", "gaussian", "--sigma", sigma, "--size", "64", "--output", str(tmp_path / "x.PNG")]) == 0
 
 
 def test_an_output_that_cannot_be_written(tmp_path, capsys):
