@@ -14,12 +14,14 @@ def add_to(subparsers: Any) -> None:
 
 
 def info(_: argparse.Namespace) -> int:
-    from mathfuse.runtime.cache import default_store
+    from mathfuse.runtime.cache import NOT_KEPT, default_store
 
     facts = default_store().info()
     print(f"path     {facts.path}")
     print(f"entries  {facts.entries}")
     print(f"size     {size(facts.bytes)} of {size(facts.limit_bytes)}")
+    if facts.trouble:
+        print(f"trouble  {facts.trouble}; {NOT_KEPT}")
     return 0
 
 

@@ -14,12 +14,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from mathfuse.cli.cache import size
 from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.runtime.errors import ToolchainError
+from mathfuse.runtime import settings
+from mathfuse.runtime.errors import ToolchainError, UnsupportedError
 
 OK, ABSENT, WARNING, BROKEN = "ok", "absent", "warning", "broken"
 
@@ -153,7 +153,7 @@ def run(_: argparse.Namespace) -> int:
     checks = [judge_probe("CPU compiler", *probe(CPU_PROBE))]
     if compiler_complete(findings):
         checks.append(judge_probe("CUDA compiler", *probe(CUDA_PROBE)))
-    checks.append(judge_cache())
+    checks += [judge_cache(), *judge_environment()]
     show("GPU", [gpus])
     show("Checks", checks)
     return int(any(finding.status == BROKEN for finding in (*findings.values(), gpus, *checks)))
@@ -210,15 +210,28 @@ def judge_probe(name: str, returncode: int, error: str) -> Finding:
 
 
 def judge_cache() -> Finding:
-    from mathfuse.runtime.cache import default_store
+    from mathfuse.runtime.cache import NOT_KEPT, default_store
 
-    facts = default_store().info()
-    folder = Path(facts.path)
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    detail = f"{folder}, {facts.entries} entries, {size(facts.bytes)} of {size(facts.limit_bytes)}"
-    if existing.is_dir() and os.access(existing, os.W_OK | os.X_OK):
-        return Finding("cache", OK, detail)
-    return Finding("cache", WARNING, f"{detail}, not writable", "set MATHFUSE_CACHE_DIR to a folder of yours")
+    try:
+        facts = default_store().info()
+    except UnsupportedError as error:
+        return Finding("cache", BROKEN, str(error))
+    if facts.trouble:
+        detail = f"{facts.path} is not used: {facts.trouble}; {NOT_KEPT}"
+        return Finding("cache", WARNING, detail, "set MATHFUSE_CACHE_DIR to a folder of yours")
+    detail = f"{facts.path}, {facts.entries} entries, {size(facts.bytes)} of {size(facts.limit_bytes)}"
+    return Finding("cache", OK, detail)
+
+
+def judge_environment() -> list[Finding]:
+    """What is wrong with the variables that the cache does not read."""
+    findings = []
+    for read in (settings.plan_cache_bytes, settings.workers, settings.block_bytes):
+        try:
+            read()
+        except UnsupportedError as error:
+            findings.append(Finding("environment", BROKEN, str(error)))
+    return findings
 
 
 def cuda_major(found: Mapping[str, Found]) -> int:
@@ -278,9 +291,13 @@ def find_gpus() -> list[str] | None:
 
 
 def probe(code: str) -> tuple[int, str]:
-    """Run `code` in a process of its own with an empty cache; its return code and the last line of its errors."""
+    """Run `code` in a process of its own with an empty cache; its return code and the last line of its errors.
+
+    Settings of the environment do not reach it: `judge_environment` tells which are wrong.
+    """
+    settings_off = {name: text for name, text in os.environ.items() if not name.startswith("MATHFUSE_")}
     with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "MATHFUSE_CACHE_DIR": cache}
+        environment = {**settings_off, "MATHFUSE_CACHE_DIR": cache}
         try:
             answer = subprocess.run(
                 [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=PROBE_SECONDS

@@ -29,6 +29,7 @@ from mathfuse.runtime.log import logger
 SCHEMA = 1  # part of every file name: another layout never meets this one's files
 LOCK_TIMEOUT_S = 10.0  # longer than a slow link, short enough to bear once when the holder hangs
 STALE_AFTER_S = 3600.0  # leftovers of killed processes older than this are swept
+NOT_KEPT = "what cannot be kept is compiled each time"
 
 _MAGIC = b"mathfuse"
 _PREFIX = struct.Struct("<8sIIQ")  # magic, schema, header bytes, payload bytes
@@ -65,12 +66,13 @@ class Artifact:
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """Where a store is, how many entries it holds, their total size and the cap, in bytes."""
+    """Where a store is, how many entries it holds, their total size and the cap, in bytes; why it keeps none, or ""."""
 
     path: Path
     entries: int
     bytes: int
     limit_bytes: int
+    trouble: str = ""
 
 
 def encode(key: str, artifact: Artifact) -> bytes:
@@ -182,7 +184,7 @@ class Store:
     def info(self) -> CacheInfo:
         """What the store holds now."""
         sizes = [status.st_size for file, status in self._files() if file.endswith(_ENTRY)]
-        return CacheInfo(self.path, len(sizes), sum(sizes), self.limit_bytes)
+        return CacheInfo(self.path, len(sizes), sum(sizes), self.limit_bytes, self._why_unusable())
 
     def clear(self) -> int:
         """Remove everything that a store wrote here, and nothing else; the number of entries removed."""
@@ -211,6 +213,17 @@ class Store:
             raise NotADirectoryError(errno.ENOTDIR, "it is not a folder")
         if trouble := _trouble(status):
             raise PermissionError(errno.EPERM, trouble)
+
+    def _why_unusable(self) -> str:
+        """Why nothing can be written here, or nothing; the folder itself is not made."""
+        existing = next(path for path in (self.path, *self.path.parents) if os.path.exists(path))
+        try:
+            if existing == self.path:
+                self._folder(create=False)
+            with tempfile.TemporaryDirectory(dir=existing):
+                return ""
+        except OSError as error:
+            return error.strerror or str(error)
 
     @contextmanager
     def _lock(self, key: str) -> Iterator[None]:
@@ -282,8 +295,7 @@ class Store:
         return max(needed, min(self.limit_bytes - total, self.limit_bytes // 8))
 
     def _unusable(self, error: OSError) -> None:
-        message = "cache %s: %s; what cannot be kept is compiled each time"
-        self._warn_once(error.errno, message, self.path, error.strerror or error)
+        self._warn_once(error.errno, f"cache %s: %s; {NOT_KEPT}", self.path, error.strerror or error)
 
     def _warn_once(self, cause: object, message: str, *args: object) -> None:
         mark = object()

@@ -12,13 +12,17 @@ from pathlib import Path
 
 from mathfuse.runtime.errors import UnsupportedError
 
+MOST_WORKERS = 256  # more threads only cost
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def cache_dir() -> Path:
     """Folder of the artifact cache: `MATHFUSE_CACHE_DIR`, else the user's cache folder."""
     if chosen := os.environ.get("MATHFUSE_CACHE_DIR"):
-        return Path(chosen).expanduser().absolute()
+        try:
+            return Path(chosen).expanduser().absolute()
+        except RuntimeError as error:  # ~nobody/cache
+            raise UnsupportedError(f"environment variable MATHFUSE_CACHE_DIR: {chosen!r}: {error}") from None
     import platformdirs
 
     return platformdirs.user_cache_path("mathfuse", appauthor=False)
@@ -34,9 +38,9 @@ def plan_cache_bytes() -> int:
     return _from_environment("MATHFUSE_PLAN_CACHE_LIMIT") or 1 << 30
 
 
-def workers() -> int:
-    """Threads that a CPU plan uses: `MATHFUSE_NUM_WORKERS`, else the CPUs that this process may use."""
-    return _from_environment("MATHFUSE_NUM_WORKERS") or _usable_cpus()
+def workers(asked: int | None = None) -> int:
+    """Threads that a CPU plan uses: those asked for, else `MATHFUSE_NUM_WORKERS`, else the CPUs of this process."""
+    return min(int(asked or _from_environment("MATHFUSE_NUM_WORKERS") or _usable_cpus()), MOST_WORKERS)
 
 
 def block_bytes() -> int:

@@ -24,5 +24,14 @@ def test_info_then_clear(tmp_path, monkeypatch, capsys):
     assert shown[0].startswith(f"path     {tmp_path}")
     assert shown[1] == "entries  0"
     assert shown[2] == "size     0 B of 1.0 MiB"
+    assert len(shown) == 3
     assert cli.main(["cache", "clear"]) == 0
     assert capsys.readouterr().out.startswith("removed 0 entries from ")
+
+
+def test_info_tells_that_nothing_can_be_kept(monkeypatch, capsys):
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", "/proc/x")
+    assert cli.main(["cache", "info"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert shown[3].startswith("trouble  ")
+    assert shown[3].endswith("; what cannot be kept is compiled each time")

@@ -130,14 +130,38 @@ def test_a_probe_runs_in_a_process_of_its_own():
     assert doctor.probe("import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")[0] == -11
 
 
-def test_the_cache_is_judged_by_its_nearest_folder_that_exists(tmp_path, monkeypatch):
+def test_a_cache_that_can_be_made_is_sound_and_is_not_made(tmp_path, monkeypatch):
     monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "a" / "b"))
     assert doctor.judge_cache().status == OK
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
-    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "file"))
-    finding = doctor.judge_cache()
-    assert finding.status == WARNING
-    assert "MATHFUSE_CACHE_DIR" in finding.remedy
+    for folder in (str(tmp_path / "file"), "/proc/x"):  # neither lets a folder be made
+        monkeypatch.setenv("MATHFUSE_CACHE_DIR", folder)
+        finding = doctor.judge_cache()
+        assert finding.status == WARNING
+        assert finding.detail.startswith(f"{folder}/artifacts is not used: ")
+        assert "what cannot be kept is compiled each time" in finding.detail
+        assert "MATHFUSE_CACHE_DIR" in finding.remedy
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("MATHFUSE_CACHE_DIR", "~no-such-user"),
+        *((f"MATHFUSE_{name}", "abc") for name in ("CACHE_LIMIT", "PLAN_CACHE_LIMIT", "NUM_WORKERS", "BLOCK_BYTES")),
+    ],
+)
+def test_a_bad_variable_is_one_failed_check_among_the_others(monkeypatch, capsys, variable, text):
+    monkeypatch.setenv(variable, text)
+    assert cli.main(["doctor"]) == 1
+    shown = capsys.readouterr().out
+    (broken,) = (line for line in shown.splitlines() if line.startswith("  broken"))
+    assert f"environment variable {variable}: {text!r}" in broken.replace('"', "'")
+    assert "CPU compiler   works" in shown
+    assert " cache " in shown
 
 
 @pytest.mark.parametrize(("cuda", "version"), [(12, "12.9.86"), (13, "13.5.37"), (0, "13.5.37")])

@@ -229,7 +229,7 @@ def test_a_folder_that_others_may_write_is_not_used(store, warnings):
     for _ in range(3):
         assert store.get_or_make(KEY, lambda: ARTIFACT) == ARTIFACT
     assert list(store.path.iterdir()) == []
-    assert (store.info().entries, store.clear()) == (0, 0)
+    assert (store.info().entries, store.clear(), store.info().trouble) == (0, 0, "others may write it")
     assert len(warnings()) == 1
     assert "others may write it" in warnings()[0]
 
@@ -246,6 +246,7 @@ def test_a_path_that_can_be_no_folder(tmp_path, warnings):
             broken.put(KEY, ARTIFACT)
             assert broken.get_or_make(KEY, lambda: ARTIFACT) == ARTIFACT
         assert broken.info().entries == broken.clear() == 0
+        assert broken.info().trouble
     assert len(warnings()) == 3
 
 

@@ -15,6 +15,7 @@ NUMBERS = {
     "MATHFUSE_NUM_WORKERS": settings.workers,
     "MATHFUSE_BLOCK_BYTES": settings.block_bytes,
     "MATHFUSE_CACHE_LIMIT": settings.cache_limit_bytes,
+    "MATHFUSE_PLAN_CACHE_LIMIT": settings.plan_cache_bytes,
 }
 
 
@@ -68,6 +69,9 @@ def test_cache_dir(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MATHFUSE_CACHE_DIR", "relative")
     assert settings.cache_dir() == tmp_path / "relative"
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", "~no-such-user/cache")
+    with pytest.raises(UnsupportedError, match="MATHFUSE_CACHE_DIR: '~no-such-user/cache': "):
+        settings.cache_dir()
 
 
 def test_cache_dir_defaults_to_the_users_cache_folder(monkeypatch, tmp_path):
