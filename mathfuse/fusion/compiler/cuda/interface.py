@@ -19,6 +19,7 @@ from mathfuse.runtime.arrays import dtype_of
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 
 SCALARS = ("bool", "int", "float", "complex")
+MAX_RANK = 64  # as of NumPy's arrays
 
 
 def compile(
@@ -118,8 +119,8 @@ def make_unit(
 def _rank(pipeline: str, ndim: int | None, signature: Signature) -> int:
     ranks = [kind.ndim for _, kind in signature.operands]
     rank = max([2 if pipeline == "matmul" else 1, *ranks]) if ndim is None else ndim
-    if not isinstance(rank, int) or rank < 1:
-        raise PlanError(f"ndim={ndim!r}: the rank of the index space is a positive integer")
+    if not isinstance(rank, int) or not 1 <= rank <= MAX_RANK:
+        raise PlanError(f"ndim={rank!r}: the rank of the index space is an integer from 1 to {MAX_RANK}")
     if pipeline == "matmul" and rank not in (2, 3):
         raise UnsupportedError(
             f"a product's index has a row, a column and at most one batch index, not {rank} of them; "
