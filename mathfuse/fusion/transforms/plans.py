@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import FunctionType
+from inspect import cleandoc
 from typing import Any
 
 import numpy as np
 
-from mathfuse.epilogs import Callback
-from mathfuse.epilogs.ready_made import multiply
+from mathfuse.epilogs import Callback, Constant, epilog
+from mathfuse.epilogs.values import is_array, is_scalar
 from mathfuse.fusion.compiler.emit.scalars import precision_of
-from mathfuse.fusion.plan import Plan, Prepared
+from mathfuse.fusion.plan import Plan, Prepared, Self
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.dispatch import space_of
@@ -31,10 +31,27 @@ class Operands:
     transfer: Callback | None = None
 
 
+@epilog
+def multiply(value, transfer):  # type: ignore[no-untyped-def]
+    """A transfer array as a callback."""
+    return value * transfer
+
+
+def _documented(plan: Any, choices: type) -> str:
+    """The docstring of `plan` with the parameters of `choices` in place of a reference to them."""
+    parameters = cleandoc(choices.__doc__ or "").partition("----------\n")[2].partition("\n\n")[0]
+    return cleandoc(plan.__doc__ or "").replace("**choices\n    The fields of the class's `choices`.", parameters)
+
+
 class TransformPlan(Plan[Operands, Choices]):
     """What a transform and a filter share: everything but the problems."""
 
     choices = Choices
+
+    def plan(self: Self, *, options: Mapping[str, Any] | None = None, **choices: Any) -> Self:
+        return super().plan(options=options, **choices)
+
+    plan.__doc__ = _documented(Plan.plan, Choices)
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
         """The transforms of an array that holds, or that the prolog turns into, `dtype`."""
@@ -113,8 +130,8 @@ class TransformPlan(Plan[Operands, Choices]):
 class FFT(TransformPlan):
     """One of SciPy's transforms as a plan, with a prolog and an epilog fused into it.
 
-    Specify → `plan` → `execute` → `free`, also as a context manager. `plan` takes the fields of `Choices`: callbacks,
-    their inputs, execution, strategy, tune. `reset_operands` puts other data in place of the input or of the callbacks'
+    Specify → `plan` → `execute` → `free`, also as a context manager. `plan` takes callbacks, their inputs,
+    execution, strategy, tune. `reset_operands` puts other data in place of the input or of the callbacks'
     operands, without planning anew, and `explain` says what was chosen.
 
     A plan runs where its input is: on the CPU, or on the input's GPU, by cuFFT with the callbacks inlined or by cuFFT
@@ -199,7 +216,7 @@ class SpectralFilter(TransformPlan):
     PlanError
         If axes do not fit the input; `plan`: if the transfer array does not.
     CallbackError
-        If `transfer` is a function that is no callback.
+        If `transfer` is neither a callback nor an array.
 
     Examples
     --------
@@ -210,9 +227,13 @@ class SpectralFilter(TransformPlan):
     def __init__(self, x: Any, transfer: Any, axes: Ints = None) -> None:
         self._shape = arrays.shape_of(x, "x")
         self._axes = resolve("fftn", self._shape, None, axes).axes
-        if isinstance(transfer, FunctionType):
-            raise CallbackError(f"transfer={transfer.__name__} is no callback: decorate the function with @mf.epilog")
-        filtered = transfer if isinstance(transfer, Callback) else multiply(factor=transfer)
+        if not (isinstance(transfer, Callback | Constant) or is_array(transfer) or is_scalar(transfer)):
+            name = getattr(transfer, "__name__", type(transfer).__name__)
+            raise CallbackError(
+                f"transfer={name} is no callback and no array: decorate a function with @mf.epilog, "
+                "pass data as numpy.asarray(…)"
+            )
+        filtered = transfer if isinstance(transfer, Callback) else multiply(transfer=transfer)
         super().__init__(f"filter of {list(self._shape)} along {list(self._axes)}", Operands(x, filtered))
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:

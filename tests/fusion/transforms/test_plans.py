@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
 import pickle
+import re
 import threading
 import tracemalloc
 
@@ -95,8 +97,47 @@ def test_a_filter_takes_another_transfer_array(space, image, weight):
     image, weight = space.array(image), space.array(weight)
     f = mf.fft.SpectralFilter(image, weight).plan()
     first = space.numpy(f.execute())
-    found = space.numpy(f.reset_operands(factor=2 * weight).execute())
+    found = space.numpy(f.reset_operands(transfer=2 * weight).execute())
     np.testing.assert_allclose(found, 2 * first, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("transfer", "name"),
+    [
+        (None, "NoneType"),
+        ([1.0, 2.0], "list"),
+        ("low", "str"),
+        ({}, "dict"),
+        (np.sin, "sin"),
+        (np.ndarray, "ndarray"),
+        (lambda value: value, "<lambda>"),
+    ],
+)
+def test_what_is_no_transfer_is_named_so(transfer, name):
+    with pytest.raises(mf.CallbackError, match=rf"^transfer={name} is no callback and no array: decorate .* with @mf\.epilog"):
+        mf.fft.spectral_filter(np.ones((4, 8)), transfer)
+
+
+@pytest.mark.parametrize(
+    ("transfer", "message"),
+    [
+        (np.ones((3, 3)), r"^transfer multiply.* reads 'transfer' as shape \(4, 5\), but it has shape \(3, 3\)"),
+        (np.ones((2, 4, 5)), "operand 'transfer' has 3 dimensions"),
+        (np.array(["a"]), "operand 'transfer' has dtype <U1"),
+    ],
+)
+def test_a_transfer_array_that_does_not_fit_is_named_so(transfer, message):
+    with pytest.raises(mf.MathFuseError, match=message):
+        mf.fft.spectral_filter(np.ones((4, 8)), transfer)
+
+
+@pytest.mark.parametrize("plan", [mf.fft.FFT, mf.fft.SpectralFilter])
+def test_the_help_of_plan_tells_every_option(plan):
+    told = plan.plan.__doc__
+    for field in dataclasses.fields(plan.choices):
+        assert re.search(rf"^(\w+, )?{field.name}(, \w+)? : ", told, re.MULTILINE), field.name
+    assert "threads" in told
+    assert told.index("Parameters\n") < told.index("\noptions\n") < told.index("Returns\n")
 
 
 @everywhere
@@ -259,11 +300,6 @@ def test_an_assigned_operand_must_not_be_read_elsewhere(space):
     np.testing.assert_array_equal(space.numpy(kept), np.ones((4, 4)))
     with pytest.raises(mf.PlanError, match="assigns to 'kept', which overlaps the input in memory"):
         mf.fft.rfft2(x, prolog=keep(kept=x))
-
-
-def test_a_plain_function_is_no_transfer():
-    with pytest.raises(mf.CallbackError, match=r"transfer=<lambda> is no callback: decorate .* with @mf\.epilog"):
-        mf.fft.spectral_filter(np.ones(4), lambda value: value)
 
 
 @everywhere
