@@ -60,6 +60,9 @@ def epilog(
     integer zero gives 0. An index outside an operand is an error when planning if it is ``index[a]`` or a constant, and
     reads NaN (0 for integers) if it is computed. Globals and closures count as they are at ``plan``.
 
+    Operands may be assigned to: ``kept[index] = value``. Elements are computed at the same time and in no order: where
+    two write to one place, or one reads what another writes, the result is undefined.
+
     Examples
     --------
     >>> @epilog

@@ -165,8 +165,8 @@ class Plan(Generic[Operands, Choices]):
         prepared = self._prepared
         return (prepared or self._ready("execute")).run(out, stream)
 
-    def reset_operands(self: Self, x: Any = None, **operands: Any) -> Self:
-        """Put other data in the place of the input and of named operands, of the same shapes and dtypes.
+    def reset_operands(self: Self, x: Any = None, /, **operands: Any) -> Self:
+        """Put other data in the place of the input `x` and of named operands, of the same shapes and dtypes.
 
         Raises
         ------

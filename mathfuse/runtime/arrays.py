@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import numpy as np
@@ -268,17 +269,34 @@ def dtype_of(spec: Any, what: str = "dtype") -> np.dtype[Any]:
     return found
 
 
+MOST_WORK = 10_000  # candidates that NumPy tries to tell whether strided arrays share an element
+
+
 def overlaps(a: Any, b: Any) -> bool:
-    """Whether the address ranges of two arrays meet; of interleaved arrays they do, though no element is shared.
+    """Whether two arrays share memory, or may: of some exotic strides it is too hard to tell.
 
     Each is a NumPy array or a `DeviceArray`.
     """
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray):
-        return np.may_share_memory(a, b)  # without max_work it compares bounds only
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+    if isinstance(a, np.ndarray) != isinstance(b, np.ndarray):
         return False
-    (low, high), (from_, to) = a.bounds, b.bounds
-    return max(low, from_) < min(high, to)
+    try:
+        return np.shares_memory(_addresses(a), _addresses(b), max_work=MOST_WORK)  # type: ignore[arg-type]
+    except np.exceptions.TooHardError:
+        return True
+
+
+def _addresses(array: Any) -> np.ndarray:
+    """An array that covers the addresses of another one, and is never read."""
+    if isinstance(array, np.ndarray):
+        return array
+    interface = {
+        "version": 3,
+        "typestr": f"|V{array.itemsize}",
+        "data": (array.pointer, True),
+        "shape": array.shape,
+        "strides": array.strides,
+    }
+    return np.asarray(SimpleNamespace(__array_interface__=interface))
 
 
 def same_view(a: Any, b: Any) -> bool:

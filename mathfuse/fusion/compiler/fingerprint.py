@@ -139,11 +139,16 @@ def _watch(survey: _Survey) -> Callable[[], bool]:
             function = reference()
             if function is None or function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
-            if (function.__kwdefaults__ or {}) != named:
+            if not _alike(function.__kwdefaults__ or {}, named):
                 return False
         return True
 
     return unchanged
+
+
+def _alike(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    """Whether two mappings hold the same objects."""
+    return a.keys() == b.keys() and all(a[name] is b[name] for name in a)
 
 
 def _content(cell: CellType) -> Any:

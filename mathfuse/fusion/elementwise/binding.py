@@ -170,6 +170,13 @@ def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: Any) -> 
                 f"{kind} {bound.callback} assigns to {name!r}, of which only a copy can be used: pass an aligned array "
                 "in native byte order, or a tensor that is not lazily conjugated"
             )
+        if isinstance(bound.callback.bound.get(name), Constant):
+            raise PlanError(f"{kind} {bound.callback} assigns to {name!r}, which is a constant: pass its array")
+        if arrays.overlaps_itself(target):
+            raise PlanError(
+                f"{kind} {bound.callback} assigns to {name!r}, of which several elements are one place in memory: "
+                "pass an array of its own, such as numpy.empty(shape, dtype)"
+            )
         others = {repr(other): array.view for other, array in bound.arrays.items() if other != name}
         if x is not None:
             others["the input"] = x

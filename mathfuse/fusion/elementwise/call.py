@@ -45,14 +45,14 @@ def elementwise(
     out : array, optional
         Where the result goes, of the shape of `x` and the dtype that the callback returns, with any strides. It may be
         `x` itself, if the callback does not read `source`, or an operand that is read at the element's own index only;
-        it overlaps nothing otherwise.
+        it shares no element otherwise.
     execution : {None, "cpu", "cuda"}
         Where to run; None is where `x` is. NumPy arrays with "cuda" are copied to the GPU and back, which waits.
     stream : optional
         On a GPU: the stream to queue on, a handle, a CuPy, PyTorch, Numba or cuda.core stream, or anything with
         ``__cuda_stream__``; by default the current one of the framework of `x`.
     workers : int, optional
-        On the CPU: threads; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
+        On the CPU: threads, 256 at most; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
 
     Returns
     -------
@@ -104,7 +104,7 @@ def elementwise(
         raise PlanError("stream=… is for arrays on a GPU, and this call runs on the CPU")
     from mathfuse.fusion.elementwise import cpu
 
-    return cpu.run(callback, x, inputs, out, workers and int(workers))
+    return cpu.run(callback, x, inputs, out, workers)
 
 
 def _with_gpu() -> Any:

@@ -39,7 +39,7 @@ def run(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, 
     view = held.view
     source = view if view.ndim else view.reshape(1)
     function, kernels = _placed(callback, inputs, source)
-    workers = workers or settings.workers()
+    workers = settings.workers(workers)
     if out is None:
         result = np.empty(view.shape, function.stored)
         _apply(function, kernels, source, result.reshape(source.shape), workers)

@@ -155,7 +155,7 @@ def _described(value: Any) -> Hashable:
     if framework is not None:
         return framework.layout_key(value)
     if isinstance(value, Constant):
-        return _described(value.array)
+        return "constant", _described(value.array)
     return kind.__name__ if is_scalar(value) else object()
 
 
@@ -253,7 +253,11 @@ class Prepared:
         ]
         self._slots = [(number, slot) for number, each in enumerate(self._arguments) for slot in each.slots]
         self._foreign = [number for number, argument in enumerate(self._arguments) if argument.foreign]
-        self._apart = list(_apart(function, x, out, operands))
+        pointers = [array.pointer if array else 0 for array in (x, out, *operands.values())]
+        self._apart = [
+            (a, b, alike, pointers[a] - pointers[b])  # as these lie they do no harm
+            for a, b, alike in _apart(function, x, out, operands)
+        ]
 
     def _prepare(self, function: Function, source: Layout, target: Layout, in_place: bool) -> dict[str, int]:
         device = self.gpu.device
@@ -306,11 +310,11 @@ class Prepared:
         return pointers, copies
 
     def _clash(self, pointers: Sequence[int]) -> bool:
-        """Whether arrays overlap that must not."""
-        for a, b, alike in self._apart:
+        """Whether arrays may overlap that must not."""
+        for a, b, alike, distance in self._apart:
             (low, high), (from_, to) = self._arguments[a].reach, self._arguments[b].reach
             begin, end = max(pointers[a] + low, pointers[b] + from_), min(pointers[a] + high, pointers[b] + to)
-            if begin < end and not (alike and pointers[a] == pointers[b]):
+            if begin < end and distance != pointers[a] - pointers[b] and not (alike and pointers[a] == pointers[b]):
                 return True
         return False
 

@@ -65,6 +65,7 @@ def rebound(callback: Callback | None, operands: Mapping[str, Any]) -> Callback 
     if callback is None:
         return None
     mine = {name: value for name, value in operands.items() if name in callback.operands}
+    callback(**mine)  # refuses what cannot be bound
     for name, value in mine.items():
         planned = unwrapped(callback.bound.get(name))
         if is_scalar(planned) and is_scalar(value) and np.can_cast(type(value), type(planned)):

@@ -41,7 +41,7 @@ class Choices:
         remember it in the cache for this problem, this GPU and this version of cuFFT; what is remembered is not timed
         again. Nothing is timed where a strategy is asked for, or where a callback assigns to an operand.
     workers : int, optional
-        On the CPU: threads; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
+        On the CPU: threads, 256 at most; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
     block_bytes : int, optional
         On the CPU: bytes that a thread works on while they are hot; by default half of a core's L2 cache, or
         ``MATHFUSE_BLOCK_BYTES``.

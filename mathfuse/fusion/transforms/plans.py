@@ -118,7 +118,8 @@ class TransformPlan(Plan[Operands, Choices]):
         known = list(dict.fromkeys(name for callback in callbacks for name in callback.operands))
         if unknown := [name for name in named if name not in known]:
             raise PlanError(
-                f"there is no operand {unknown[0]!r} to reset; there are: x, {', '.join(known)}".rstrip(", ")
+                f"there is no operand {unknown[0]!r} to reset; there are: {', '.join(known) or 'none'}; "
+                "the input is the first argument, without a name"
             )
         prolog, transfer, epilog = (binding.rebound(each, named) for each in (prolog, operands.transfer, epilog))
         return (

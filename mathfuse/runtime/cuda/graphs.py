@@ -1,4 +1,4 @@
-"""What captured CUDA graphs run with: nothing tells when the last one ends, so it is held until it is let go by hand."""
+"""What captured CUDA graphs run with: nothing tells when they end, so it is held until it is let go."""
 
 from __future__ import annotations
 

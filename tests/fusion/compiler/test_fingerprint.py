@@ -363,6 +363,41 @@ def watched_things():
     return mf.epilog(function), function, namespace, module
 
 
+def test_a_cell_that_is_filled_or_emptied_is_seen():
+    def make():
+        @mf.epilog
+        def scaled(value):
+            return value * factor  # noqa: F821 — deleted below
+
+        empty = watch(scaled)
+        factor = 2.0
+        filled = watch(scaled)
+        assert not empty()
+        assert filled()
+        del factor
+        return filled
+
+    assert not make()()
+
+
+def test_defaults_and_lazy_modules_are_watched():
+    lazy = types.ModuleType("lazy")
+    values = {"FACTOR": 2.0}
+    lazy.__getattr__ = values.__getitem__
+
+    def helper(x, *, gain=1.0):
+        return x * gain * lazy.FACTOR
+
+    callback = mf.epilog(lambda value: helper(value))
+    unchanged = watch(callback)
+    assert unchanged()
+    helper.__kwdefaults__["gain"] = 3.0
+    assert not unchanged()
+    unchanged = watch(callback)
+    values["FACTOR"] = 4.0
+    assert not unchanged()
+
+
 @pytest.mark.parametrize("change", ["global", "helper", "module", "cell", "code"])
 def test_a_change_is_seen_at_once(change):
     callback, function, namespace, module = watched_things()

@@ -48,6 +48,7 @@ def driver(monkeypatch):
     for cache in fakes.CACHES:
         cache.cache_clear()
     yield fake
+    EXCHANGE.release()
     gc.collect()  # what is freed is freed by this driver
     for cache in fakes.CACHES:
         cache.cache_clear()

@@ -159,6 +159,30 @@ def test_what_overlaps_is_found_in_later_calls_too(launches):
         mf.elementwise(counted(seen=Interface(memory[1:5])), Interface(memory[:4]))
 
 
+def test_what_lies_between_is_found_again(launches):
+    memory = np.random.default_rng(0).standard_normal((4, 10)).astype("f")
+    expected, found = np.maximum(memory[:, :5], 0), set()
+    for _ in range(2):
+        mf.elementwise(mf.relu, Interface(memory[:, :5]), out=Interface(memory[:, 5:]))
+        np.testing.assert_array_equal(memory[:, 5:], expected)
+        found |= set(cuda._prepared.values())
+    assert len(found) == 1
+    with pytest.raises(mf.PlanError, match="out overlaps the input"):
+        mf.elementwise(mf.relu, Interface(memory[:, :5]), out=Interface(memory[:, 4:9]))
+
+
+def test_kernels_in_graphs_are_held_until_plans_are_cleared(launches, x, monkeypatch):
+    monkeypatch.setattr(cuda.driver, "is_capturing", lambda _: True)
+    mf.elementwise(mf.relu, Interface(x), stream=16)
+    held = weakref.ref(next(iter(cuda._prepared.values())))
+    cuda._prepared.clear()
+    gc.collect()
+    assert held() is not None
+    mf.clear_plans()
+    gc.collect()
+    assert held() is None
+
+
 def test_source_and_assigned_operands(launches, x):
     for _ in range(2):
         np.testing.assert_allclose(numpy(mf.elementwise(shifted, Interface(x))), x + np.roll(x, -1, 0))

@@ -80,13 +80,15 @@ def test_other_operands(space, image, weight):
         (lambda f, x, w: f.reset_operands(w=w.T), r"'w' was planned as \S*float32 of shape \(30, 22\)"),
         (lambda f, x, w: f.reset_operands(w=2.0), "'w' .* a float"),
         (lambda f, x, w: f.reset_operands(gain=w), "'gain' was planned as a float"),
-        (lambda f, x, w: f.reset_operands(weight=w), "no operand 'weight' to reset; there are: x, w, gain"),
+        (lambda f, x, w: f.reset_operands(weight=w), "no operand 'weight' to reset; there are: w, gain; the input is"),
+        (lambda f, x, w: f.reset_operands(x=x), "no operand 'x' to reset; there are: w, gain; the input is the first"),
+        (lambda f, x, w: f.reset_operands(gain=10**400), "operand 'gain' does not fit into 64 bits"),
     ],
 )
 def test_other_operands_that_do_not_fit(space, image, weight, reset, message):
     image, weight = space.array(image), space.array(weight)
     f = mf.fft.FFT(image, kind="rfft2").plan(epilog=weighted(w=weight))
-    with pytest.raises(mf.PlanError, match=message):
+    with pytest.raises(mf.MathFuseError, match=message):
         reset(f, image, weight)
     f.execute()
 
@@ -114,7 +116,9 @@ def test_a_filter_takes_another_transfer_array(space, image, weight):
     ],
 )
 def test_what_is_no_transfer_is_named_so(transfer, name):
-    with pytest.raises(mf.CallbackError, match=rf"^transfer={name} is no callback and no array: decorate .* with @mf\.epilog"):
+    with pytest.raises(
+        mf.CallbackError, match=rf"^transfer={name} is no callback and no array: decorate .* with @mf\.epilog"
+    ):
         mf.fft.spectral_filter(np.ones((4, 8)), transfer)
 
 
@@ -300,6 +304,39 @@ def test_an_assigned_operand_must_not_be_read_elsewhere(space):
     np.testing.assert_array_equal(space.numpy(kept), np.ones((4, 4)))
     with pytest.raises(mf.PlanError, match="assigns to 'kept', which overlaps the input in memory"):
         mf.fft.rfft2(x, prolog=keep(kept=x))
+
+
+@everywhere
+def test_an_assigned_operand_is_of_one_callback_and_has_room_for_each_element(space):
+    @mf.epilog
+    def keep(value, index, kept):
+        kept[index] = value.real
+        return value
+
+    @mf.prolog
+    def read(value, index, kept):
+        return value + kept[index]
+
+    x, here = space.array(np.ones((4, 4))), space.array(np.zeros((4, 4)))
+    for wrong, message in (
+        ({"epilog": keep(kept=here), "prolog": read(kept=here)}, "'kept', which overlaps 'kept' in memory"),
+        ({"epilog": keep(kept=x)}, "'kept', which overlaps the input in memory"),
+        ({"epilog": keep(kept=mf.constant(here))}, "'kept', which is a constant: pass its array"),
+    ):
+        with pytest.raises(mf.PlanError, match=message):
+            mf.fft.FFT(x, kind="fft2").plan(**wrong)
+    several = np.lib.stride_tricks.as_strided(np.zeros(7), (4, 4), (8, 8))
+    with pytest.raises(mf.PlanError, match="of which several elements are one place in memory"):
+        mf.fft.FFT(np.ones((4, 4)), kind="fft2").plan(epilog=keep(kept=several))
+
+
+@everywhere
+def test_operands_may_have_any_name(space):
+    residual = mf.epilog(lambda value, x, self: value + x * self)
+    plan = mf.fft.FFT(space.array(np.ones(4, "c16")))
+    plan.plan(epilog=residual(x=space.array(np.zeros(4, "c16")), self=1.0))
+    plan.reset_operands(x=space.array(np.full(4, 5 + 0j)), self=2.0)
+    np.testing.assert_allclose(space.numpy(plan.execute()), [14, 10, 10, 10])
 
 
 @everywhere

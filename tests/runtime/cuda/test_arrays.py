@@ -83,6 +83,8 @@ def test_overlap_is_by_address_range():
     assert not overlaps(a, b)
     assert overlaps(a, made((2,), (-4,), pointer=4112))
     assert not overlaps(a, made((0,), (4,), pointer=4100))
+    assert not overlaps(made((4,), (8,)), made((4,), (8,), pointer=4100))  # interleaved
+    assert overlaps(made((4,), (8,)), made((4,), (12,), pointer=4100))
     assert not overlaps(made((0,), (4,), pointer=4100), a)
     assert not overlaps(a, np.zeros(4, "float32"))
     assert not overlaps(np.zeros(4, "float32"), a)

@@ -73,7 +73,7 @@ def precision_of(dtype: np.dtype) -> int:
 def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
     """The common type of two operands; ``weak_bits`` is the width in which weak floats are held.
 
-    Integers as in NumPy, but a signed and an unsigned 64-bit integer give a signed one.
+    Integers as in NumPy, but an unsigned 64-bit integer and a signed one give an unsigned one, as in C.
     """
     kind = max(a.kind, b.kind, key=KIND_ORDER.index)
     if kind in "fc":
@@ -82,9 +82,9 @@ def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
     if kind == "b":
         return BOOL
     signed, unsigned = (max((t.bits for t in (a, b) if t.kind == kind), default=0) for kind in "iu")
-    if not signed:
+    if not signed or unsigned == 64:
         return Scalar("u", unsigned)
-    return Scalar("i", max(signed, min(64, 2 * unsigned)))
+    return Scalar("i", max(signed, 2 * unsigned))
 
 
 def floating(a: Scalar, weak_bits: int) -> Scalar:

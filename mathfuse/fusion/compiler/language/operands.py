@@ -111,6 +111,12 @@ class OperandAccess:
                 f"{operand.description()} is read-only: "
                 "only an operand that was passed as a plain, writable array can be assigned to"
             )
+        parts = index if isinstance(index, tuple) else (index,)
+        if all(isinstance(part, int) for part in parts) and isinstance(self.operations.number(value), Value):
+            raise Reject(
+                f"every element would write to the same place of {operand.description()}, and elements are computed at "
+                "the same time, in no order: write at `index`, and reduce that array afterwards"
+            )
         (address, inside), scalar = self._address(operand, index), of_dtype(operand.dtype)
         if self.operations.value(value).type.kind == "c" and scalar.kind != "c":
             raise Reject(

@@ -55,7 +55,7 @@ class CpuSpace:
         x, choices = request.x, request.choices
         assert isinstance(x, HostArray)
         tuning = Tuning(
-            choices.workers or settings.workers(), choices.block_bytes or settings.block_bytes(), choices.backend
+            settings.workers(choices.workers), choices.block_bytes or settings.block_bytes(), choices.backend
         )
         strategy = CpuStrategy(pipeline, tuning, x.view)
         return CpuPrepared(strategy, request.title, request.user_x, x, request.in_place)

@@ -35,6 +35,7 @@ METHOD = SETTINGS.scaled
 NUMBERS = [1.0, 2.0]
 LOOKUP = {"a": 1.0}
 COUNTER = 0
+DOUBLED = mf.scale(factor=2.0)
 MODE = "Wrap"
 NOTHING = None
 PARTIAL = functools.partial(math.pow, 2)
@@ -464,6 +465,10 @@ def changes_what_a_lambda_captured(value):
     f = lambda x: x * scale  # noqa: E731
     scale = 3  # 'scale' changes after the inner function <lambda> has captured it
     return f(value) + scale
+
+
+def calls_a_callback_with_a_value(value):
+    return DOUBLED(value)  # scale(factor=…) has a value bound, which a call inside a callback would lose; call scale
 
 
 def orders_tuples(value, index):

@@ -319,6 +319,27 @@ def test_unsigned_64_bit_integers():
     assert found.tolist() == [int(x) > i - 3 for i, (x, _) in enumerate(pairs)]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("value * one", lambda x: x),
+        ("value // two", lambda x: x // np.uint64(2)),
+        ("value + minus", lambda x: x - np.uint64(1)),
+        ("value + index[0]", lambda x: x + np.arange(3, dtype=np.uint64)),
+        ("value + (value > 3)", lambda x: x + np.uint64(1)),
+        ("max(value, zero)", lambda x: x),
+        ("value if value > 3 else 0", lambda x: x),
+    ],
+)
+def test_unsigned_64_bit_integers_stay_unsigned_beside_signed_ones(text, expected):
+    x = np.array([2**63 + 5, 2**64 - 2, 7], np.uint64)
+    numbers = {"one": 1, "two": np.int8(2), "minus": -1, "zero": 0}
+    named = {name: number for name, number in numbers.items() if name in text}
+    found = run(expression(text, ", ".join(["value, index", *named])), x, **named)
+    assert found.dtype == np.uint64
+    np.testing.assert_array_equal(found, expected(x))
+
+
 def test_shifts_by_the_width_or_more_shift_every_bit_out():
     x = np.array([5, -5, 2**62], np.int64)
     shifts = np.array([64, 63, -1])

@@ -182,6 +182,15 @@ def test_assignment_by_a_helper_and_by_constants():
     assert out.tolist() == [[0, 7, 0], [0, 0, 1], [0, 0, 2], [0, 0, 3]]
 
 
+def test_one_place_for_all_elements():
+    def count(value, index, w):
+        w[0] += value
+        return value
+
+    with pytest.raises(mf.CallbackError, match="every element would write to the same place of operand 'w'"):
+        run(count, np.ones(3), w=np.zeros(1))
+
+
 def test_operands_that_must_not_be_assigned():
     def function(value, index, w):
         w[index[0]] = value
