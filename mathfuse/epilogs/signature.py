@@ -12,6 +12,7 @@ import numpy as np
 
 from mathfuse.epilogs.values import objection
 from mathfuse.runtime.errors import CallbackError
+from mathfuse.runtime.words import an
 
 RESERVED = ("value", "index", "shape", "axes", "source")
 
@@ -56,7 +57,7 @@ def plain_function(candidate: object, kind: str) -> FunctionType:
     name = getattr(candidate, "__name__", repr(candidate))
     otherwise = f"decorate a function, @{kind} above its `def`"
     instead = next((text for types, text in _INSTEAD if isinstance(candidate, types)), otherwise)
-    problem = f"{kind} takes a plain Python function, and {name} is a {type(candidate).__name__}"
+    problem = f"{kind} takes a plain Python function, and {name} is {an(type(candidate).__name__)}"
     raise CallbackError(f"{problem}: {instead.format(kind=kind, name=name)}")
 
 

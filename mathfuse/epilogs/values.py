@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mathfuse.runtime.errors import CallbackError
+from mathfuse.runtime.words import an
 
 ARRAY_PROTOCOLS = ("__array_interface__", "__cuda_array_interface__", "__dlpack__")
 
@@ -41,7 +42,7 @@ class Constant:
     def __post_init__(self) -> None:
         if not is_array(self.array):
             raise CallbackError(
-                f"constant() takes an array, not a {type(self.array).__name__}: "
+                f"constant() takes an array, not {an(type(self.array).__name__)}: "
                 "bind a number as it is, and pass other data as numpy.asarray(data)"
             )
 
@@ -104,7 +105,7 @@ def objection(name: str, value: object) -> str | None:
         return None
     otherwise = "pass numpy.asarray({})" if hasattr(type(value), "__array__") else "bind a number or an array"
     instead = next((text for types, text in _INSTEAD if isinstance(value, types)), otherwise)
-    return f"operand {name!r} cannot be a {type(value).__name__}: {instead.format(name)}"
+    return f"operand {name!r} cannot be {an(type(value).__name__)}: {instead.format(name)}"
 
 
 def identity(value: object) -> Hashable:

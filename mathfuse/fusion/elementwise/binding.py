@@ -15,6 +15,7 @@ from mathfuse.fusion.elementwise.functions import Function, Held
 from mathfuse.fusion.elementwise.layouts import Shape
 from mathfuse.runtime import arrays
 from mathfuse.runtime.errors import CallbackError, PlanError
+from mathfuse.runtime.words import an
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,7 @@ def described(value: Any) -> str:
     """Dtype and shape of an array or scalar, in words."""
     value = unwrapped(value)
     if is_scalar(value) or not hasattr(value, "shape"):
-        name = type(value).__name__
-        return f"an {name}" if name.startswith("int") else f"a {name}"
+        return an(type(value).__name__)
     return f"{value.dtype} of shape {tuple(value.shape)}"
 
 

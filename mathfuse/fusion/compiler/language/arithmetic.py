@@ -19,6 +19,7 @@ from mathfuse.fusion.compiler.emit.emitter import Emitter, Number, Value
 from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, Scalar, floating, promote
 from mathfuse.fusion.compiler.language import complexes, library
 from mathfuse.fusion.compiler.language.functions import ARITHMETIC, BITWISE, COMPARISONS, INPLACE, SYMBOLS
+from mathfuse.runtime.words import an
 
 
 class Reject(Exception):
@@ -58,7 +59,7 @@ def is_number(x: Any) -> bool:
 def describe(x: Any) -> str:
     """``x`` in the words of a message."""
     if isinstance(x, Value):
-        return f"a {x.type.dtype} value"
+        return f"{an(str(x.type.dtype))} value"
     if isinstance(x, Described):
         return x.description()
     if x is None or isinstance(x, types.EllipsisType):
@@ -129,7 +130,7 @@ class Arithmetic:
         if scalar.kind == "b" and integers:
             scalar = INT
         if not scalar.is_float and (misfits := [x for x in integers if not fits(x, scalar)]):
-            raise Reject(f"{misfits[0]} does not fit a {scalar.dtype} value")
+            raise Reject(f"{misfits[0]} does not fit {an(str(scalar.dtype))} value")
         return scalar
 
     def common(self, *xs: Any) -> tuple[Scalar, list[Value]]:

@@ -22,6 +22,7 @@ from mathfuse.fusion.compiler.language.iterators import Iterator, Pair, RangeIte
 from mathfuse.fusion.compiler.language.messages import FORBIDDEN, RAISES, STATEMENTS, TRY
 from mathfuse.fusion.compiler.language.operands import Operand, OperandAccess
 from mathfuse.fusion.compiler.language.operations import Operations, unknown_callable
+from mathfuse.runtime.words import counted
 
 UNARY = {"-": operator.neg, "+": operator.pos, "not": operator.not_, "~": operator.invert}
 NEVER_INLINED = {"numpy", "scipy", "torch", "cupy", "jax"}  # their Python functions are never inlined
@@ -160,7 +161,7 @@ class Expressions:
         try:
             return container[index]
         except IndexError:
-            raise Reject(f"tuple index {index} is out of range: the tuple has {len(container)} elements") from None
+            raise Reject(f"tuple index {index} is out of range: it has {counted(len(container), 'element', 'elements')}") from None
         except TypeError:
             what = "the bounds of a tuple's slice must be constants" if isinstance(index, slice) else ""
             raise Reject(what or f"a tuple index must be an integer, not {describe(index)}") from None

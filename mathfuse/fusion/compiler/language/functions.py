@@ -5,6 +5,7 @@ from __future__ import annotations
 import cmath
 import math
 import operator
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -181,12 +182,16 @@ def _callables() -> dict[Any, tuple[str, str]]:
 
 CALLABLES = _callables()
 OPERATOR_CALLS = {getattr(np, name): function for name, function in NUMPY_OPERATORS.items()}
+UFUNCS = ("numpy", "scipy.special")  # modules that have some
 
 
 def name_of(function: Any) -> str:
-    """``numpy.exp``, ``math.exp``, ``abs``: a callable as the user would write it."""
+    """``numpy.exp``, ``math.exp``, ``scipy.special.erf``, ``abs``: a callable as the user would write it."""
     name = getattr(function, "__name__", None)
     if name is None:
         return f"an object of type {type(function).__module__}.{type(function).__name__}"
-    module = getattr(function, "__module__", None) or ("numpy" if isinstance(function, np.ufunc) else "builtins")
+    module = getattr(function, "__module__", None) or "builtins"
+    if isinstance(function, np.ufunc):  # which do not know their module
+        homes = [home for home in UFUNCS if getattr(sys.modules.get(home), name, None) is function]
+        module = homes[0] if homes else "ufunc"
     return name if module == "builtins" else f"{module}.{name}"

@@ -35,6 +35,7 @@ from mathfuse.fusion.compiler.language.functions import (
     TWO_OPERANDS,
     name_of,
 )
+from mathfuse.runtime.words import an, counted
 
 
 class Operations(Arithmetic):
@@ -68,7 +69,7 @@ class Operations(Arithmetic):
     def _expect(function: Any, count: int, args: tuple, kwargs: dict[str, Any]) -> None:
         if len(args) != count or kwargs:
             found = f"{len(args)} and {', '.join(kwargs)}=" if kwargs else len(args)
-            raise Reject(f"{name_of(function)}() takes {count} arguments inside a callback, not {found}")
+            raise Reject(f"{name_of(function)}() takes {counted(count, 'argument', 'arguments')} inside a callback, not {found}")
 
     def _function(self, function: Any, args: list[Any]) -> Any:
         module, name = CALLABLES[function]
@@ -147,7 +148,7 @@ class Operations(Arithmetic):
         if self.value(x).type.kind == "c" and scalar.kind != "c":
             raise Reject(f"a complex value cannot become {scalar}; use value.real, value.imag or abs(value)")
         if is_integer_constant(x) and scalar.kind in "iu" and not fits(x, scalar):
-            raise Reject(f"{x} does not fit a {scalar.dtype} value")
+            raise Reject(f"{x} does not fit {an(str(scalar.dtype))} value")
         return self.convert(x, scalar)
 
     def to_int(self, x: Any = 0) -> Any:
@@ -377,9 +378,11 @@ def is_pure(function: Any) -> bool:
 def unknown_callable(function: Any) -> Reject:
     """The error for a call that the language does not have, with the nearest names that it has."""
     name = name_of(function)
-    known = {name_of(f).rsplit(".", 1)[-1] for f in [*CALLABLES, *SPECIAL, *OPERATOR_CALLS]}
+    known: dict[str, str] = {}
+    for f in [*CALLABLES, *SPECIAL, *OPERATOR_CALLS]:
+        known.setdefault(name_of(f).rsplit(".", 1)[-1], name_of(f))
     close = difflib.get_close_matches(name.rsplit(".", 1)[-1], known, n=3)
-    hint = f"; near it there is {', '.join(close)}" if close else ""
+    hint = f"; near it there is {', '.join(map(known.__getitem__, close))}" if close else ""
     return Reject(
         f"{name} cannot run inside a callback{hint}. Callbacks may use math, cmath and NumPy's scalar functions, "
         "and plain Python helpers"

@@ -24,6 +24,7 @@ from mathfuse.fusion.transforms.cpu.storage import Halves, Storage, Whole, same_
 from mathfuse.fusion.transforms.kinds import Shape, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.fusion.workers import share
+from mathfuse.runtime.words import counted
 
 # Boxes of columns that are worked on in place take no memory and may be wider than the cache: 4096 complex64 at runs of
 # 2 KiB, which prefetchers follow, took kernels half the time that they took at runs of 256 bytes.
@@ -61,7 +62,7 @@ class Stage:
     def __str__(self) -> str:
         hot = ", staged" if self.staged else ""
         names = "/".join(dict.fromkeys(backend.name for backend in self.backends))
-        return f"{self.plan} in {len(self.boxes)} boxes{hot} by {names}"
+        return f"{self.plan} in {counted(len(self.boxes), 'box', 'boxes')}{hot} by {names}"
 
 
 @dataclass(frozen=True)

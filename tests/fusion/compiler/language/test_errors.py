@@ -407,7 +407,7 @@ def calls_none(value):
 
 
 def index_out_of_range(value, index):
-    return value + index[2]  # tuple index 2 is out of range: the tuple has 2 elements
+    return value + index[2]  # tuple index 2 is out of range: it has 2 elements
 
 
 def index_of_a_tuple_by_a_float(value, index):
@@ -476,7 +476,8 @@ def orders_tuples(value, index):
 
 
 def compares_identity(value, index):
-    return value if index[0] is 1 else 0  # noqa: F632
+    one = 1
+    return value if index[0] is one else 0
 
 
 def shifts_a_float(value):
