@@ -213,7 +213,7 @@ class Plan(Generic[Operands, Choices]):
         return prepared
 
     def __reduce__(self) -> Any:
-        raise PlanError(f"this {type(self).__name__} holds compiled code and live operands: pickle or copy its callbacks")
+        raise PlanError("a plan holds compiled code and live operands: pickle or copy its callbacks")
 
     def __enter__(self: Self) -> Self:
         self._alive()

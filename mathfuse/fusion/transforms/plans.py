@@ -32,7 +32,7 @@ class Operands:
 
 
 @epilog
-def multiply(value, transfer):  # type: ignore[no-untyped-def]
+def multiply(value: Any, transfer: Any) -> Any:
     """A transfer array as a callback."""
     return value * transfer
 

@@ -161,7 +161,8 @@ class Expressions:
         try:
             return container[index]
         except IndexError:
-            raise Reject(f"tuple index {index} is out of range: it has {counted(len(container), 'element', 'elements')}") from None
+            found = counted(len(container), "element", "elements")
+            raise Reject(f"tuple index {index} is out of range: the tuple has {found}") from None
         except TypeError:
             what = "the bounds of a tuple's slice must be constants" if isinstance(index, slice) else ""
             raise Reject(what or f"a tuple index must be an integer, not {describe(index)}") from None

@@ -193,5 +193,5 @@ def name_of(function: Any) -> str:
     module = getattr(function, "__module__", None) or "builtins"
     if isinstance(function, np.ufunc):  # which do not know their module
         homes = [home for home in UFUNCS if getattr(sys.modules.get(home), name, None) is function]
-        module = homes[0] if homes else "ufunc"
+        module = homes[0] if homes else "builtins"
     return name if module == "builtins" else f"{module}.{name}"

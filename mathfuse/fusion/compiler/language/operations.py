@@ -69,7 +69,8 @@ class Operations(Arithmetic):
     def _expect(function: Any, count: int, args: tuple, kwargs: dict[str, Any]) -> None:
         if len(args) != count or kwargs:
             found = f"{len(args)} and {', '.join(kwargs)}=" if kwargs else len(args)
-            raise Reject(f"{name_of(function)}() takes {counted(count, 'argument', 'arguments')} inside a callback, not {found}")
+            takes = counted(count, "argument", "arguments")
+            raise Reject(f"{name_of(function)}() takes {takes} inside a callback, not {found}")
 
     def _function(self, function: Any, args: list[Any]) -> Any:
         module, name = CALLABLES[function]
@@ -381,8 +382,9 @@ def unknown_callable(function: Any) -> Reject:
     known: dict[str, str] = {}
     for f in [*CALLABLES, *SPECIAL, *OPERATOR_CALLS]:
         known.setdefault(name_of(f).rsplit(".", 1)[-1], name_of(f))
-    close = difflib.get_close_matches(name.rsplit(".", 1)[-1], known, n=3)
-    hint = f"; near it there is {', '.join(map(known.__getitem__, close))}" if close else ""
+    short = name.rsplit(".", 1)[-1]
+    close = [known[near] for near in difflib.get_close_matches(short, known, n=3)]
+    hint = f"; write {known[short]}" if short in known else f"; near it there is {', '.join(close)}" if close else ""
     return Reject(
         f"{name} cannot run inside a callback{hint}. Callbacks may use math, cmath and NumPy's scalar functions, "
         "and plain Python helpers"

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import scipy.special
 
 import mathfuse as mf
 from mathfuse.runtime.errors import CallbackError, MathFuseError
@@ -38,6 +39,7 @@ COUNTER = 0
 DOUBLED = mf.scale(factor=2.0)
 MODE = "Wrap"
 NOTHING = None
+HALVED = np.frompyfunc(lambda x: x / 2, 1, 1)
 PARTIAL = functools.partial(math.pow, 2)
 CONSTANT = mf.constant(np.arange(3.0))
 
@@ -132,6 +134,18 @@ def returns_a_function(value):
 
 def returns_different_kinds(value):
     return value if value > 0 else (value, 1)  # a float32 value and a tuple of 2
+
+
+def calls_scipy(value):
+    return scipy.special.erf(value)  # scipy.special.erf cannot run inside a callback; write math.erf. Callbacks may
+
+
+def calls_scipy_without_a_twin(value):
+    return scipy.special.j0(value)  # scipy.special.j0 cannot run inside a callback. Callbacks may use math
+
+
+def calls_a_ufunc_of_no_module(value):
+    return HALVED(value)  # <lambda> (vectorized) cannot run inside a callback
 
 
 def unknown_numpy_function(value):
@@ -279,7 +293,7 @@ def unknown_keyword(value):
 
 
 def wrong_arity_of_a_function(value):
-    return math.exp(value, 2)  # math.exp() takes 1 arguments inside a callback, not 2
+    return math.exp(value, 2)  # math.exp() takes 1 argument inside a callback, not 2
 
 
 def wrong_arity_of_a_ufunc(value):
@@ -287,7 +301,7 @@ def wrong_arity_of_a_ufunc(value):
 
 
 def keyword_of_a_ufunc(value):
-    return np.exp(value, where=value > 0)  # numpy.exp() takes 1 arguments inside a callback, not 1 and where=
+    return np.exp(value, where=value > 0)  # numpy.exp() takes 1 argument inside a callback, not 1 and where=
 
 
 def wrong_arity_of_a_builtin(value):
@@ -407,7 +421,7 @@ def calls_none(value):
 
 
 def index_out_of_range(value, index):
-    return value + index[2]  # tuple index 2 is out of range: it has 2 elements
+    return value + index[2]  # tuple index 2 is out of range: the tuple has 2 elements
 
 
 def index_of_a_tuple_by_a_float(value, index):
