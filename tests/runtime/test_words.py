@@ -8,7 +8,8 @@ from mathfuse.runtime.words import an, counted
 
 
 @pytest.mark.parametrize(
-    "words", ["an int64 value", "a uint8 value", "a float32 value", "an array.array", "a list", "an object", "a numpy.str_"]
+    "words",
+    ["an int64 value", "a uint8 value", "a float32 value", "an array.array", "a list", "an object", "a numpy.str_"],
 )
 def test_articles(words):
     assert an(words.partition(" ")[2]) == words
