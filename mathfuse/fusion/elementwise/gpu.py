@@ -40,6 +40,8 @@ class Gpu:
             If `x` is in CPU memory and no NumPy array.
         """
         if reason := driver.why_unavailable():
+            if is_device_array(x):
+                raise ToolchainError(f"x is on a GPU, which cannot be used here: {reason}")
             raise ToolchainError(f'execution="cuda" needs a GPU: {reason}; leave it out, or use execution="cpu"')
         if not is_device_array(x):
             if arrays.framework_of(x) != "numpy":

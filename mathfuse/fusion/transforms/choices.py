@@ -14,6 +14,7 @@ from mathfuse.runtime.errors import PlanError
 
 EXECUTIONS = ("cpu", "cuda")
 STRATEGIES = {"cpu": ("cpu",), "cuda": ("callback", "sequence")}
+_WHERE = {"cpu": "on an array in CPU memory", "cuda": "on an array on a GPU"}
 
 
 @dataclass(frozen=True)
@@ -89,4 +90,5 @@ class Choices:
         """
         if self.strategy is not None and self.strategy not in STRATEGIES[execution]:
             there = " or ".join(map(repr, STRATEGIES[execution]))
-            raise PlanError(f"strategy={self.strategy!r} does not run with execution={execution!r}: it is {there}")
+            x = f"with execution={execution!r}" if self.execution else _WHERE[execution]
+            raise PlanError(f"strategy={self.strategy!r} does not run {x}: it is {there}")

@@ -11,7 +11,7 @@ from mathfuse.runtime import arrays
 
 def space_of(x: Any, choices: Choices) -> Space:
     """Where to run: as asked for, else where the input is."""
-    where = choices.execution or arrays.place(x)
+    where = choices.execution or arrays.place(x, "x")
     choices.check(where)
     if where == "cuda":
         from mathfuse.fusion.transforms.cuda.space import CudaSpace  # the driver: only GPU plans pay for it

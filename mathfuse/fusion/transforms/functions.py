@@ -9,7 +9,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from mathfuse.fusion.transforms.choices import Choices
-from mathfuse.fusion.transforms.kinds import KINDS, Ints
+from mathfuse.fusion.transforms.kinds import KINDS, Ints, whole
 from mathfuse.fusion.transforms.plans import FFT, SpectralFilter
 from mathfuse.runtime.cuda import graphs
 
@@ -28,6 +28,9 @@ def transform(kind: str) -> Callable[..., Any]:
             given = signature.bind(*positional, **named).arguments
         except TypeError as error:
             raise TypeError(f"{kind}: {error}; it takes {', '.join(signature.parameters)}") from None
+        for name in (length, axes):
+            if one and given.get(name) is not None:
+                whole(given[name], name)
         specified = FFT(
             given.pop("x"), given.pop(axes, default), given.pop(length, None), kind, given.pop("norm", None)
         )
@@ -39,7 +42,7 @@ def transform(kind: str) -> Callable[..., Any]:
         kind=kind,
         summary=_SUMMARY[kind.rstrip("2n")],
         where=" along one axis" if one else " along two axes" if default else " along any number of axes",
-        lengths=_LENGTHS[one].format(inverse=_INVERSE if KINDS[kind].family == "c2r" else ""),
+        lengths=_LENGTHS[one].format(inverse=_INVERSE.format(kind=kind) if KINDS[kind].family == "c2r" else ""),
         notes=_NOTES if KINDS[kind].family == "c2r" else "",
         axes=_AXES[one].format(default="the last two" if default else "all, or as many of the last as `s` has lengths"),
     )
@@ -159,7 +162,10 @@ _LENGTHS = {
     False: "s : sequence of int, optional\n        Length of the transform along each axis: the input is cut or "
     "padded with zeros to it.{inverse}",
 }
-_INVERSE = "\n        That of the result for the halved axis, by default twice the input's extent less one."
+_INVERSE = (
+    "\n        That of the result for the halved axis, by default twice the input's extent less one; of an extent of 1 "
+    "it must\n        be given, as to ``numpy.fft.{kind}``."
+)
 _AXES = {
     True: "axis : int\n        The transform axis.",
     False: "axes : sequence of int, optional\n        The transform axes, by default {default}; the last is the one "

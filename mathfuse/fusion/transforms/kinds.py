@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, SupportsIndex
+from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
@@ -107,7 +107,7 @@ def resolve(kind: str, shape: Shape, lengths: Ints = None, axes: Ints = None, no
         if chosen.family == "c2r":
             extents = (*extents[:-1], 2 * (extents[-1] - 1))
     if len(extents) != len(where):
-        raise PlanError(f"{kind}: {len(extents)} lengths s={extents} for {len(where)} axes {where}")
+        raise PlanError(f"{kind}: s={extents} for the axes {where}: give one length for each axis")
     if bad := [(a, n) for a, n in zip(where, extents) if not 1 <= n < LONGEST]:
         raise PlanError(
             f"{kind} of shape {shape}: axis {bad[0][0]} has transform length {bad[0][1]}, it must be 1 or more"
@@ -136,6 +136,20 @@ def _axes(kind: Kind, shape: Shape, lengths: Shape | None, axes: Shape | None) -
     if len(set(where)) != len(where):
         raise PlanError(f"{kind.name}: axes={axes} name one axis of shape {shape} twice")
     return where
+
+
+def whole(value: Any, name: str) -> int:
+    """`value`, which users call `name`, as an int.
+
+    Raises
+    ------
+    PlanError
+        If it is no whole number.
+    """
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise PlanError(f"{name}={value!r}: expected a whole number") from None
 
 
 def _integers(value: Ints, name: str) -> Shape | None:

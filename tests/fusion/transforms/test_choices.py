@@ -23,10 +23,23 @@ def test_without_a_gpu_it_says_so(run):
         run(np.arange(8.0))
 
 
+class OnAGpu:
+    __cuda_array_interface__ = {"shape": (8,), "typestr": "<f4", "data": (4096, False), "version": 3}  # noqa: RUF012
+
+
+@pytest.mark.skipif(not why_unavailable(), reason="there is a GPU")
+@pytest.mark.parametrize("run", [mf.fft.fft, lambda x: mf.elementwise(mf.relu, x)])
+def test_an_array_on_a_gpu_without_a_driver_is_what_it_says(run):
+    with pytest.raises(mf.ToolchainError, match="^x is on a GPU, which cannot be used here: "):
+        run(OnAGpu())
+
+
 @pytest.mark.parametrize("strategy", ["callback", "sequence"])
 def test_strategies_of_the_other_place(strategy):
-    with pytest.raises(mf.PlanError, match=f"strategy='{strategy}' does not run with execution='cpu': it is 'cpu'"):
+    with pytest.raises(mf.PlanError, match=f"'{strategy}' does not run on an array in CPU memory: it is 'cpu'"):
         mf.fft.fft(np.arange(8.0), strategy=strategy)
+    with pytest.raises(mf.PlanError, match=f"strategy='{strategy}' does not run with execution='cpu': it is 'cpu'"):
+        mf.fft.fft(np.arange(8.0), strategy=strategy, execution="cpu")
     with pytest.raises(mf.PlanError, match="strategy='cpu' does not run with execution='cuda': it is 'callback' or"):
         mf.fft.fft(np.arange(8.0), strategy="cpu", execution="cuda")
 

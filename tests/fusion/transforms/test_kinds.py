@@ -69,7 +69,7 @@ def test_other_dtypes_name_the_nearest(dtype, message):
         (("irfft", (1,), None, -1), "length 0"),
         (("fft", (0,), None, -1), "length 0"),
         (("fft", (0,), 4, -1), "no elements"),
-        (("fft2", (4, 4), (4,), (0, 1)), "1 lengths"),
+        (("fft2", (4, 4), (4,), (0, 1)), r"s=\(4,\) for the axes \(0, 1\): give one length"),
         (("fft2", (4,), None, (-2, -1)), "out of range"),
         (("fftn", (4,), None, "x"), "axes='x'"),
         (("fft", (4,), 2.5, -1), "s=2.5"),
