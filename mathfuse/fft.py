@@ -1,7 +1,7 @@
 """Fast Fourier transforms with SciPy's names and defaults, and with prologs and epilogs fused into them.
 
 They run where their input is: on the CPU, or on a CUDA GPU. Of SciPy's arguments, ``overwrite_x`` and ``plan`` are not
-taken (``out=x`` writes over the input), and neither are negative ``workers``: by default all CPUs work.
+taken (``out=x`` writes over the input), and ``workers`` is 1 or more, by default all CPUs.
 """
 
 from __future__ import annotations

@@ -90,5 +90,5 @@ class Choices:
         """
         if self.strategy is not None and self.strategy not in STRATEGIES[execution]:
             there = " or ".join(map(repr, STRATEGIES[execution]))
-            x = f"with execution={execution!r}" if self.execution else _WHERE[execution]
-            raise PlanError(f"strategy={self.strategy!r} does not run {x}: it is {there}")
+            place = f"with execution={execution!r}" if self.execution else _WHERE[execution]
+            raise PlanError(f"strategy={self.strategy!r} does not run {place}: it is {there}")

@@ -168,8 +168,8 @@ _INVERSE = (
 )
 _AXES = {
     True: "axis : int\n        The transform axis.",
-    False: "axes : sequence of int, optional\n        The transform axes, by default {default}; the last is the one "
-    "that half spectra halve.",
+    False: "axes : sequence of int, optional\n        The transform axes, by default {default}; the last is the "
+    "one that\n        half spectra halve.",
 }
 _NOTES = """
     Notes

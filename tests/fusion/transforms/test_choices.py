@@ -30,7 +30,7 @@ class OnAGpu:
 @pytest.mark.skipif(not why_unavailable(), reason="there is a GPU")
 @pytest.mark.parametrize("run", [mf.fft.fft, lambda x: mf.elementwise(mf.relu, x)])
 def test_an_array_on_a_gpu_without_a_driver_is_what_it_says(run):
-    with pytest.raises(mf.ToolchainError, match="^x is on a GPU, which cannot be used here: "):
+    with pytest.raises(mf.ToolchainError, match=r"^x is on a GPU, which cannot be used here: "):
         run(OnAGpu())
 
 
