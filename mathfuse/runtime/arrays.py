@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mathfuse.runtime.errors import UnsupportedError
+from mathfuse.runtime.words import an
 
 Array = npt.NDArray[Any]
 
@@ -124,13 +125,13 @@ def as_output(array: Any, what: str = "out") -> Array:
             f"{what}: a lazily conjugated or negated tensor cannot be written to; pass torch.empty(…)"
         )
     if not view.flags.writeable:
-        raise UnsupportedError(f"{what}: the array is read-only; pass a writable one, such as numpy.empty_like(array)")
+        raise UnsupportedError(f"{what}: the array is read-only; pass a writable one, such as {framework}.empty_like(array)")
     if not (view.flags.aligned and view.dtype.isnative):
         raise UnsupportedError(f"{what}: an array must be aligned and in native byte order to be written to")
     if overlaps_itself(view):
         raise UnsupportedError(
             f"{what}: with shape {view.shape} and strides {view.strides} some elements are the same memory; "
-            "pass one of its own, such as numpy.empty(shape, dtype)"
+            f"pass one of its own, such as {framework}.empty(shape, dtype=dtype)"
         )
     if framework == "torch" and not array.is_inference():
         sys.modules["torch"].autograd.graph.increment_version(array)
@@ -326,7 +327,11 @@ def _read_torch(array: Any, what: str) -> tuple[Array, None]:
     try:
         return tensor.numpy(), None
     except (RuntimeError, TypeError) as error:
-        raise _no_twin(array, what, f": {error}") from None
+        tensor_dtype(tensor, what)  # the commonest reason
+        raise UnsupportedError(
+            f"{what}: the tensor has no memory to read, as inside torch.vmap and torch.compile; call mathfuse outside, "
+            f"with all of the data: {error}"
+        ) from None
 
 
 def plain_tensor(array: Any, what: str) -> Any:
@@ -348,9 +353,9 @@ def tensor_dtype(tensor: Any, what: str) -> np.dtype[Any]:
         raise _no_twin(tensor, what) from None
 
 
-def _no_twin(tensor: Any, what: str, reason: str = "") -> UnsupportedError:
+def _no_twin(tensor: Any, what: str) -> UnsupportedError:
     nearest = "array.to(torch.complex64)" if tensor.is_complex() else "array.float()"
-    return UnsupportedError(f"{what}: a tensor of {tensor.dtype} is not supported; pass {nearest}{reason}")
+    return UnsupportedError(f"{what}: a tensor of {tensor.dtype} is not supported; pass {nearest}")
 
 
 def _read_jax(array: Any, what: str) -> tuple[Array, Any]:
@@ -447,6 +452,6 @@ def _address(array: Any) -> int:
 
 
 def a(array: object) -> str:
-    """`a numpy.float32`, for messages."""
+    """`a numpy.float32`, `an array.array`, for messages."""
     kind = type(array)
-    return f"a {kind.__name__}" if kind.__module__ == "builtins" else f"a {kind.__module__}.{kind.__name__}"
+    return an(kind.__name__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__name__}")
