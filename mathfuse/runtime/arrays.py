@@ -125,7 +125,7 @@ def as_output(array: Any, what: str = "out") -> Array:
             f"{what}: a lazily conjugated or negated tensor cannot be written to; pass torch.empty(…)"
         )
     if not view.flags.writeable:
-        raise UnsupportedError(f"{what}: the array is read-only; pass a writable one, such as {framework}.empty_like(array)")
+        raise UnsupportedError(f"{what}: the array is read-only; pass a writable one, such as numpy.empty_like(array)")
     if not (view.flags.aligned and view.dtype.isnative):
         raise UnsupportedError(f"{what}: an array must be aligned and in native byte order to be written to")
     if overlaps_itself(view):
