@@ -31,6 +31,11 @@ def test_the_example_runs():
     assert (audit.calls, audit.helper_calls, audit.float64_instructions, audit.local_memory_bytes) == (0, 0, 0, 0)
 
 
+def test_the_extra_that_compiling_needs_is_told_beside_the_example():
+    after = README.partition("```python\n")[2].partition("```\n")[2].partition("\n## ")[0]
+    assert 'pip install ".[cu13]"' in after
+
+
 def test_links_lead_somewhere():
     for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", README):
         assert (ROOT / target).exists(), target

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from mathfuse.runtime.words import counted
+
 
 def add_to(subparsers: Any) -> None:
     command = subparsers.add_parser("cache", help="show or empty the cache of compiled callbacks")
@@ -29,8 +31,7 @@ def clear(_: argparse.Namespace) -> int:
     from mathfuse.runtime.cache import default_store
 
     store = default_store()
-    removed = store.clear()
-    print(f"removed {removed} {'entry' if removed == 1 else 'entries'} from {store.info().path}")
+    print(f"removed {counted(store.clear(), 'entry', 'entries')} from {store.path}")
     return 0
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.errors import MathFuseError, ToolchainError, UnsupportedError
 from mathfuse.runtime.settings import workers
+from mathfuse.runtime.words import counted
 
 AXES = (0, 1)  # the image axes; a third axis is the channels, a batch
 REPEATS = 15
@@ -97,8 +98,8 @@ def run(args: argparse.Namespace) -> int:
 def on_cpu(image: np.ndarray, transfer: np.ndarray) -> Place:
     import scipy.fft
 
-    threads = workers()
-    return Place(image, transfer, scipy.fft, lambda: None, np.asarray, f"{threads} thread{'s' * (threads > 1)} each")
+    threads = counted(workers(), "thread", "threads")
+    return Place(image, transfer, scipy.fft, lambda: None, np.asarray, f"{threads} each")
 
 
 def on_gpu(image: np.ndarray, transfer: np.ndarray) -> Place:

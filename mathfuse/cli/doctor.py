@@ -20,6 +20,7 @@ from mathfuse.cli.cache import size
 from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.runtime import settings
 from mathfuse.runtime.errors import ToolchainError, UnsupportedError
+from mathfuse.runtime.words import counted
 
 OK, ABSENT, WARNING, BROKEN = "ok", "absent", "warning", "broken"
 
@@ -219,7 +220,7 @@ def judge_cache() -> Finding:
     if facts.trouble:
         detail = f"{facts.path} is not used: {facts.trouble}; {NOT_KEPT}"
         return Finding("cache", WARNING, detail, "set MATHFUSE_CACHE_DIR to a folder of yours")
-    detail = f"{facts.path}, {facts.entries} entries, {size(facts.bytes)} of {size(facts.limit_bytes)}"
+    detail = f"{facts.path}, {counted(facts.entries, 'entry', 'entries')}, {size(facts.bytes)} of {size(facts.limit_bytes)}"
     return Finding("cache", OK, detail)
 
 

@@ -175,7 +175,7 @@ def check_assigned(bound: Bound, kind: str, assigned: Sequence[str], x: Any) -> 
         if arrays.overlaps_itself(target):
             raise PlanError(
                 f"{kind} {bound.callback} assigns to {name!r}, of which several elements are one place in memory: "
-                "pass an array of its own, such as numpy.empty(shape, dtype)"
+                "pass an array whose elements each have their own"
             )
         others = {repr(other): array.view for other, array in bound.arrays.items() if other != name}
         if x is not None:

@@ -242,7 +242,7 @@ def as_device_output(array: Any, what: str = "out") -> DeviceArray:
     if found.readonly:
         raise UnsupportedError(f"{what}: {host.a(array)} is read-only; pass a writable one, such as cupy.empty(…)")
     if host.overlaps_itself(found):
-        own = "torch.empty(shape, dtype=dtype, device='cuda')" if found.framework is TORCH else "cupy.empty(shape, dtype)"
+        own = "torch.empty(…, device='cuda')" if found.framework is TORCH else "cupy.empty(…)"
         raise UnsupportedError(
             f"{what}: with shape {found.shape} and strides {found.strides} some elements are the same memory; "
             f"pass one of its own, such as {own}"
