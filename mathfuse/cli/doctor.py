@@ -220,8 +220,8 @@ def judge_cache() -> Finding:
     if facts.trouble:
         detail = f"{facts.path} is not used: {facts.trouble}; {NOT_KEPT}"
         return Finding("cache", WARNING, detail, "set MATHFUSE_CACHE_DIR to a folder of yours")
-    detail = f"{facts.path}, {counted(facts.entries, 'entry', 'entries')}, {size(facts.bytes)} of {size(facts.limit_bytes)}"
-    return Finding("cache", OK, detail)
+    entries = counted(facts.entries, "entry", "entries")
+    return Finding("cache", OK, f"{facts.path}, {entries}, {size(facts.bytes)} of {size(facts.limit_bytes)}")
 
 
 def judge_environment() -> list[Finding]:
