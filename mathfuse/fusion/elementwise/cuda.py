@@ -340,6 +340,8 @@ class Prepared:
             self._start(self._launch, pointers, values, stream)
             if stream and driver.is_capturing(stream):
                 graphs.hold(self)
+        for copy in copies.values():
+            copy.owner.used(stream)
         if elsewhere or self._foreign:
             for number, argument in enumerate(self._arguments):
                 if argument.framework is not None and (elsewhere or argument.foreign):

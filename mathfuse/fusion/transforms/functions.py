@@ -136,7 +136,7 @@ def clear_plans() -> None:
 
     They keep the most recent 64 plans, whose workspaces take ``MATHFUSE_PLAN_CACHE_LIMIT`` bytes at most (by default
     ``1G``), but the newest in any case, and no array. What captured CUDA graphs read and work in goes here, too: none
-    that was captured before may be replayed after.
+    that was captured before may be running, or be replayed after.
     """
     if known := sys.modules.get("mathfuse.fusion.transforms.cuda.known"):
         known.clear()

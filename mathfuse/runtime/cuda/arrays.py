@@ -265,6 +265,7 @@ def upload(array: Any, device: int, stream: int, what: str = "the array") -> Dev
     memory = allocate(once.nbytes, device, stream)
     with device_guard(device):
         copy_in(memory.pointer, ordered, stream)
+        memory.used(stream)
     strides = tuple(0 if s == 0 else t for s, t in zip(view.strides, once.strides, strict=True))
     return DeviceArray(memory.pointer, view.shape, strides, view.dtype, device, HOST, memory)
 

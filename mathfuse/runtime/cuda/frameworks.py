@@ -20,7 +20,7 @@ import numpy as np
 from mathfuse.runtime.cuda import dlpack
 from mathfuse.runtime.cuda.devices import current_device, meets_capture
 from mathfuse.runtime.cuda.interface import Allocator, Framework
-from mathfuse.runtime.cuda.memory import device_of
+from mathfuse.runtime.cuda.memory import PoolArray, device_of
 from mathfuse.runtime.cuda.pool import Host, Pool
 from mathfuse.runtime.cuda.streams import Event, stream_wait
 from mathfuse.runtime.errors import PlanError, ToolchainError
@@ -240,6 +240,8 @@ class Exchange(Framework):
                 self._held.popleft()
 
     def hand_over(self, array: Any, stream: int = 0) -> Any:
+        if isinstance(array, PoolArray):
+            array.memory.used(stream)
         if self._deliver is None:
             return array
         with self.on_stream(stream, current_device()):

@@ -12,16 +12,19 @@ import numpy as np
 import numpy.typing as npt
 
 from mathfuse.runtime.cuda.devices import check, device_guard, library, meets_capture, relaxed_capture
-from mathfuse.runtime.cuda.streams import synchronize
-from mathfuse.runtime.errors import PlanError, ToolchainError
+from mathfuse.runtime.cuda.streams import Event, stream_wait, synchronize
+from mathfuse.runtime.errors import PlanError
 
 # CUpointer_attribute, CUmemorytype
 MEMORY_TYPE, DEVICE_ORDINAL, HOST_MEMORY = 2, 9, 1
 LEGACY = 0  # the default stream that waits for all others
+LEGACY_HANDLES = (LEGACY, 1)
 
 
 class Memory:
-    """Bytes on a device. When the object is collected, they are freed behind what is then on their stream.
+    """Bytes on a device. When the object is collected, they are freed behind every use that was told of.
+
+    Streams may be gone by then, and to name one that is would crash; the default stream always is there.
 
     Attributes
     ----------
@@ -32,9 +35,22 @@ class Memory:
 
     def __init__(self, pointer: int, nbytes: int, device: int, stream: int) -> None:
         self.pointer, self.nbytes, self.device, self.stream = pointer, nbytes, device, stream
+        self._uses: dict[int, Event] = {}  # the last one on each stream
         if pointer:
-            self._finalizer = weakref.finalize(self, _free, pointer, device, stream)
+            self._finalizer = weakref.finalize(self, _free, pointer, device, self._uses)
             self._finalizer.atexit = False  # the driver takes everything back, and may be gone by then
+
+    def used(self, stream: int) -> None:
+        """Tell that what is on `stream` now uses the memory; the caller holds the device guard.
+
+        The default stream, behind which it is freed, need not be told of; nor graphs, with which it is held.
+        """
+        if stream in LEGACY_HANDLES or not self.pointer or meets_capture(stream):
+            return
+        event = self._uses.get(stream)
+        if event is None:
+            event = self._uses[stream] = Event(self.device, timing=False)
+        event.record(stream)
 
 
 def allocate(nbytes: int, device: int, stream: int) -> Memory:
@@ -57,32 +73,33 @@ def allocate(nbytes: int, device: int, stream: int) -> Memory:
             _free_what_waits()
         place = c_ulonglong()
         check(library().cuMemAllocAsync(byref(place), nbytes, stream), "cuMemAllocAsync", nbytes)
-    return Memory(place.value, nbytes, device, stream)
+        made = Memory(place.value, nbytes, device, stream)
+        made.used(stream)
+    return made
 
 
-# What was collected while its stream was captured: freeing it there would have become a node of the graph.
-_waiting: list[tuple[int, int, int]] = []
+# What was collected while the default stream could not be used, since another one was captured that waits for it.
+_waiting: list[tuple[int, int, dict[int, Event]]] = []
 _lock = threading.RLock()  # a collection may strike while the lock is held
 
 
-def _free(pointer: int, device: int, stream: int) -> None:
+def _free(pointer: int, device: int, uses: dict[int, Event]) -> None:
     with device_guard(device), relaxed_capture():
-        try:
-            waits = meets_capture(stream)
-        except ToolchainError:  # the stream is no more
-            stream, waits = LEGACY, meets_capture(LEGACY)
-        if waits:
+        if meets_capture(LEGACY):
             with _lock:
-                _waiting.append((pointer, device, stream))
-        else:
-            library().cuMemFreeAsync(pointer, stream)
+                _waiting.append((pointer, device, uses))
+            return
+        for use in uses.values():
+            if not use.is_past():
+                stream_wait(LEGACY, use)
+        library().cuMemFreeAsync(pointer, LEGACY)
 
 
 def _free_what_waits() -> None:
     with _lock:
         waiting, _waiting[:] = _waiting[:], []
-    for pointer, device, stream in waiting:
-        _free(pointer, device, stream)
+    for freed in waiting:
+        _free(*freed)
 
 
 def copy_in(pointer: int, array: npt.NDArray[Any], stream: int) -> None:

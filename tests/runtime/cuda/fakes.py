@@ -26,7 +26,7 @@ class Driver:
     def __init__(self, count=2):
         self.count, self.calls, self.contexts = count, [], Contexts()
         self.blocks, self.page_locked, self.capturing, self.capacity = {}, set(), set(), 1 << 30
-        self.device_of = {}
+        self.device_of, self.pending = {}, set()  # events that streams are not past
 
     def functions(self):
         return SimpleNamespace(**{name: self._function(name, text) for name, text in devices.PROTOTYPES.items()})
@@ -120,6 +120,9 @@ class Driver:
     def cuEventCreate(self, place, flags):
         place._obj.value = 90 + len(self.named("cuEventCreate"))
         return 0
+
+    def cuEventQuery(self, event):
+        return devices.NOT_READY if event in self.pending else 0
 
     def cuEventElapsedTime(self, place, start, end):
         place._obj.value = 1.5

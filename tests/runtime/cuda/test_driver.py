@@ -227,14 +227,22 @@ def test_what_is_no_stream_is_refused(stream):
 # --- memory -----------------------------------------------------------------------------------------------------------
 
 
-def test_memory_is_freed_on_its_stream(driver):
+def test_memory_is_freed_on_the_default_stream_behind_its_uses(driver):
     block = memory.allocate(100, 1, 6)
     pointer = block.pointer
     assert driver.device_of[pointer] == 1
     assert driver.named("cuMemAllocAsync")[0][1:] == (100, 6)
+    for stream in (0, 1, 7, 6):
+        block.used(stream)
+    events = dict(map(reversed, driver.named("cuEventRecord")))
+    assert set(events) == {6, 7}  # the default stream needs no event
+    driver.pending.add(events[7])
+    driver.calls.clear()
     del block
     gc.collect()
-    assert driver.named("cuMemFreeAsync") == [(pointer, 6)]
+    assert driver.named("cuStreamWaitEvent") == [(0, events[7], 0)]
+    assert driver.named("cuMemFreeAsync") == [(pointer, 0)]
+    assert not driver.named("cuStreamIsCapturing") or {s for s, _ in driver.named("cuStreamIsCapturing")} == {0}
     assert driver.contexts.stack == []
 
 
@@ -262,17 +270,8 @@ def test_under_capture_nothing_is_allocated_and_nothing_freed(driver):
     memory.allocate(8, 0, 6)  # another stream: the block still waits
     driver.capturing.clear()
     kept = memory.allocate(8, 0, 6)
-    assert [stream for _, stream in driver.named("cuMemFreeAsync")].count(5) == 1
+    assert len(driver.named("cuMemFreeAsync")) == 2
     assert list(driver.blocks) == [kept.pointer]
-
-
-def test_memory_of_a_stream_that_is_no_more_is_freed_on_the_default_stream(driver):
-    block = memory.allocate(8, 0, 5)
-    ask = devices.library().cuStreamIsCapturing
-    devices.library().cuStreamIsCapturing = lambda stream, place: 400 if stream == 5 else ask(stream, place)
-    del block
-    gc.collect()
-    assert [stream for _, stream in driver.named("cuMemFreeAsync")] == [0]
 
 
 def test_page_locked_memory_is_waited_for(driver):

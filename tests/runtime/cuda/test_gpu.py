@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 
@@ -28,6 +29,7 @@ from mathfuse.runtime.cuda.driver import (
 from mathfuse.runtime.errors import PlanError, ToolchainError
 
 pytestmark = pytest.mark.gpu
+RESERVED, USED = 5, 7  # CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, CU_MEMPOOL_ATTR_USED_MEM_CURRENT
 
 SOURCE = """
 struct Block { long long slots[4]; };
@@ -169,16 +171,47 @@ def test_capture_is_seen(cubin, cupy):
     synchronize(stream.ptr)
 
 
-def test_memory_goes_back_to_the_pool():
+def test_memory_goes_back_to_the_pool_and_from_there_to_the_device():
+    def pooled(attribute):
+        """Bytes of this process; other processes may use the device, too."""
+        cuda, pool, value = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_uint64()
+        assert cuda.cuDeviceGetDefaultMemPool(ctypes.byref(pool), 0) == 0
+        assert cuda.cuMemPoolGetAttribute(pool, attribute, ctypes.byref(value)) == 0
+        return value.value
+
+    gc.collect()
     synchronize(0)
-    free, _ = memory_info(0)
+    before = pooled(USED)
     memory = allocate(1 << 30, 0, 0)
     synchronize(0)
-    assert memory_info(0)[0] <= free - (1 << 30) + (64 << 20)
+    assert pooled(USED) - before == 1 << 30
     del memory
     gc.collect()
     synchronize(0)
-    assert memory_info(0)[0] >= free - (64 << 20)
+    assert pooled(USED) == before
+    assert pooled(RESERVED) < 1 << 30
+
+
+def test_memory_outlives_its_stream(cubin, cupy):
+    """What was told of delays the free; the handle of a stream that is gone is not touched."""
+    slow, fill = (load_kernel(bytes(cubin), name, 0) for name in ("wait", "fill"))
+    stream = cupy.cuda.Stream(non_blocking=True)
+    memory = allocate(1 << 20, 0, stream.ptr)
+    Launch(slow, 1, 1, block(200_000_000))(stream.ptr)
+    memory.used(stream.ptr)
+    use = memory._uses[stream.ptr]
+    del stream
+    gc.collect()
+    cupy.cuda.Stream(non_blocking=True)  # may take its place
+    del memory
+    gc.collect()
+    assert not use.is_past()
+    other = allocate(1 << 20, 0, 0)
+    Launch(fill, 1, 1, block(other.pointer, 1, 7, 0))(0)
+    value = np.zeros(1, np.int64)
+    copy_out(value, other.pointer, 0)
+    assert value == 7
+    assert use.is_past()  # the memory became free behind it
 
 
 def test_too_much_memory_is_an_error_that_the_process_survives():

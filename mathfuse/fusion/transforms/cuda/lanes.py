@@ -18,6 +18,7 @@ from mathfuse.fusion.transforms.cuda.code import Code
 from mathfuse.fusion.transforms.cuda.program import Buffer, Hook, Map, Program, Transform
 from mathfuse.runtime.cuda import cufft, driver
 from mathfuse.runtime.cuda.frameworks import Framework, lacking_memory
+from mathfuse.runtime.cuda.memory import PoolArray
 from mathfuse.runtime.cuda.recording import record
 
 GRAIN = 256  # bytes: what allocators align to, and enough for any access
@@ -108,6 +109,9 @@ class Lane:
                     transform.set_work_area(start + room_bytes)
                 transform.set_stream(stream)
                 self._runs.append(self._transform(transform, step))
+        self._pooled = [array.memory for array, _ in self._memory if isinstance(array, PoolArray)]
+        if self._pooled:
+            self._only = None
         self._blocks = [blocks[code.map] for code in parts.codes]
         self._values: Sequence[np.ndarray] | None = None
         self._stale = True  # whether the tables on the device are not what they should be
@@ -133,6 +137,8 @@ class Lane:
             self._stale = False
         for run in self._runs:
             run(addresses)
+        for memory in self._pooled:
+            memory.used(self.stream)
 
     # --- construction ------------------------------------------------------------------------------------------------
 

@@ -22,7 +22,8 @@ from mathfuse.fusion.transforms.spaces import Request
 from mathfuse.runtime import arrays
 from mathfuse.runtime.cuda import cufft, driver, graphs
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, refill, upload
-from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, TORCH, lacking_memory
+from mathfuse.runtime.cuda.frameworks import CUPY, HOST, TORCH, lacking_memory
+from mathfuse.runtime.cuda.memory import PoolArray
 
 
 class CudaPrepared:
@@ -51,7 +52,6 @@ class CudaPrepared:
         fast = self._plain and not self._uploaded
         self._fast = (self._ready.engine, self._ready.values, self._x.pointer) if self._ready and fast else None
         self._current = self._framework.current_stream
-        self._home = self._current(self._device)  # where uploads were made, and are freed
         self._outputs = Outputs(pipeline, self._x, self._ready, self._out, self._for_output, request.in_place)
 
     # --- decisions ---------------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ class CudaPrepared:
 
     def _here(self, out: Any, stream: int) -> Any:
         result = self._plainly(out, stream) if self._plain else self._with_care(out, stream)
-        if self._uploaded and stream != self._home:
+        if self._uploaded:
             with driver.device_guard(self._device):
                 for view in self._uploaded:
-                    EXCHANGE.record(view.owner, stream)  # freed behind what this stream holds now
+                    view.owner.used(stream)
         return result
 
     def _plainly(self, out: Any, stream: int) -> Any:
@@ -212,7 +212,9 @@ class CudaPrepared:
         with driver.device_guard(self._device):
             if driver.is_capturing(stream):  # a graph works in it at each replay
                 graphs.hold(result)
-        del result  # the stream's order keeps its memory until then
+            if isinstance(result, PoolArray):
+                result.memory.used(stream)
+        del result  # the order of streams keeps its memory until then
         return out
 
     def _to_host(self, result: Any, out: Any, stream: int) -> Any:
