@@ -139,7 +139,8 @@ def _watch(survey: _Survey) -> Callable[[], bool]:
             function = reference()
             if function is None or function.__code__ is not code or function.__defaults__ is not defaults:
                 return False
-            if not _alike(function.__kwdefaults__ or {}, named):
+            now = function.__kwdefaults__
+            if (now or named) and not _alike(now or {}, named):
                 return False
         return True
 

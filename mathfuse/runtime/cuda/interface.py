@@ -36,6 +36,10 @@ class Framework:
         """What `as_device` answers but for the address, of which only the alignment counts; equal: the same answer."""
         raise AssertionError("a framework supplies layout_key")
 
+    def lies(self, array: Any) -> Hashable:
+        """Where an array is and how it is laid out, found as fast as possible; equal of one array: nothing changed."""
+        return self.pointer(array), self.layout_key(array)
+
     def refresh(self, copy: Any, array: Any) -> None:
         """Put what `array` holds now into the copy that stands for it."""
         raise AssertionError(f"{self.name} makes no copies")

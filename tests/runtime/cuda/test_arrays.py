@@ -307,6 +307,24 @@ def test_torch_keys_tell_layouts_apart():
     assert isinstance(TORCH.current_stream, object)
 
 
+def test_arrays_that_change_in_place_lie_elsewhere():
+    torch = pytest.importorskip("torch")
+    x = torch.zeros(4, 6)
+    changes = [lambda: x.set_(torch.ones(4, 6)), lambda: x.t_(), lambda: x.resize_(3, 8), lambda: x.requires_grad_()]
+    before = TORCH.lies(x)
+    x.fill_(3)
+    assert TORCH.lies(x) == before  # values do not count
+    for change in changes:
+        change()
+        assert TORCH.lies(x) != before
+        before = TORCH.lies(x)
+    array = FakeCupy(np.zeros((4, 6), "float32"))
+    before = CUPY.lies(array)
+    assert CUPY.lies(array) == before
+    array.shape, array.strides = (24,), (4,)
+    assert CUPY.lies(array) != before
+
+
 # --- there and back ---------------------------------------------------------------------------------------------------
 
 
