@@ -35,7 +35,7 @@ RANK = {room: rank for rank, rooms in enumerate(LEVELS) for room in rooms}
 # The only places that may import a library; everywhere else it is reached through them.
 LIBRARIES = {
     "numba": ("mathfuse.fusion.compiler.language.frontend",),
-    "llvmlite": ("mathfuse.fusion.compiler",),
+    "llvmlite": ("mathfuse.fusion.compiler", "mathfuse.device"),
     "cuda": ("mathfuse.runtime.cuda", "mathfuse.fusion.compiler.cuda", "mathfuse.cli.doctor"),
     "ctypes": ("mathfuse.runtime", "mathfuse.fusion.compiler.cpu.kernels", "mathfuse.fusion.compiler.cpu.native"),
 }

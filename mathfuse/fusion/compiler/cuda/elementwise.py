@@ -39,9 +39,9 @@ def build_elementwise_kernel(lowering: Lowering, unit: Unit) -> tuple[np.dtype, 
     return element.stored, tile.elements
 
 
-def mark_kernel(module: ir.Module, function: ir.Function) -> None:
+def mark_kernel(module: ir.Module, function: ir.Function, threads: int = THREADS) -> None:
     """Makes a function a kernel, bounds its threads, and keeps the linker from dropping what nothing calls."""
-    for name, number in (("kernel", 1), ("maxntidx", THREADS)):
+    for name, number in (("kernel", 1), ("maxntidx", threads)):
         module.add_named_metadata("nvvm.annotations", module.add_metadata([function, name, I32(number)]))
     kept = ir.GlobalVariable(module, ir.ArrayType(BYTES, 1), "llvm.used")
     kept.linkage, kept.section = "appending", "llvm.metadata"

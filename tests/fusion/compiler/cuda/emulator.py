@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import ctypes
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import llvmlite.binding as llvm
 import numpy as np
 
 from mathfuse.fusion.compiler.cpu.native import address_of, object_code
@@ -71,8 +72,16 @@ define void @mathfuse_run(i8* %data, i64 %offset, {element}* %value, i8* %info)
 """
 
 
-def native(text: str, entry: str) -> int:
-    """The address of ``entry`` beside GPU code, with the GPU's registers and multiplications written out."""
+def native(text: str, entry: str, callbacks: Sequence[str] = ()) -> int:
+    """The address of ``entry`` beside GPU code, linked with that of callbacks."""
+    parts = [llvm.parse_assembly(part) for part in (here(text) + entry, *map(here, callbacks))]
+    for part in parts[1:]:
+        parts[0].link_in(part)
+    return address_of(object_code(str(parts[0])))
+
+
+def here(text: str) -> str:
+    """GPU code as code for this processor, with the GPU's registers and multiplications written out."""
     text = re.sub(r"^(target |!nvvm.annotations).*$", "", text, flags=re.MULTILINE)
     for register in ("tid", "ctaid", "nctaid"):
         known = f'@"{REGISTER.format(register)}"'
@@ -82,7 +91,7 @@ def native(text: str, entry: str) -> int:
     for name, bits in (("__nv_umulhi", 32), ("__nv_umul64hi", 64)):
         high = HIGH.format(name=name, t=f"i{bits}", d=f"i{2 * bits}", bits=bits)
         text = re.sub(rf'declare i{bits} @"{name}"\(.*', high, text)
-    return address_of(object_code(text + entry))
+    return text
 
 
 def kernel(unit: Unit) -> Callable[[np.ndarray, int], None]:

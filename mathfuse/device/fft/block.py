@@ -1,0 +1,216 @@
+"""A block of threads that transforms what its threads hold in registers, emitted as LLVM instructions for NVVM."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from llvmlite import ir
+
+from mathfuse.device.fft.codelets import FLOAT, Arithmetic, Complex
+from mathfuse.device.fft.shapes import MOST_THREADS, Stages
+from mathfuse.device.fft.twiddles import places, powers
+
+I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
+SHARED = 3  # address space
+BANK_ROW = 16  # elements after which shared memory skips one, so that strides of powers of two meet different banks
+LEAST_THREADS = 128  # of a block
+ACROSS = 16  # transforms beside each other in memory that make whole sectors of it
+
+
+@dataclass(frozen=True)
+class Block:
+    """Several transforms of one kind in a block.
+
+    Parameters
+    ----------
+    stages
+        One of them.
+    transforms
+        How many.
+    across
+        Neighbouring threads work on neighbouring transforms; else on neighbouring elements of one.
+    """
+
+    stages: Stages
+    transforms: int
+    across: bool = False
+
+    @property
+    def threads(self) -> int:
+        return self.stages.threads * self.transforms
+
+    @property
+    def pitch(self) -> int:
+        """Elements of shared memory for one transform."""
+        return padded(self.stages.length)
+
+    def shared_bytes(self, double: bool) -> int:
+        """0 of a single stage, which needs no exchange."""
+        return self.pitch * self.transforms * (16 if double else 8) if len(self.stages.radices) > 1 else 0
+
+
+def block_of(stages: Stages, across: bool = False) -> Block:
+    """As many transforms as make a block of a good size."""
+    least = ACROSS if across else -(-LEAST_THREADS // stages.threads)
+    return Block(stages, max(1, min(least, MOST_THREADS // stages.threads)), across)
+
+
+def padded(element: int) -> int:
+    """Where an element lies in shared memory."""
+    return element + element // BANK_ROW
+
+
+class BlockFft:
+    """Emits transforms of the values that the threads of a block hold.
+
+    A thread holds ``rounds * radix`` values: before a transform those of its butterflies in the first stage, leg r of
+    butterfly j being element ``j + r * butterflies``; after it those of its butterflies in the last stage, likewise.
+    What it holds for a butterfly that it does not have is of no account.
+
+    Parameters
+    ----------
+    builder
+        Where the instructions go.
+    block, bits
+        Shape, and width of a component.
+    thread, member
+        i32: the number of the thread in its transform, and of the transform in the block.
+    shared
+        Pointer to the block's shared memory.
+    twiddles
+        Pointer to the table of `~.twiddles.table`, in global memory.
+    """
+
+    def __init__(
+        self,
+        builder: ir.IRBuilder,
+        block: Block,
+        bits: int,
+        thread: ir.Value,
+        member: ir.Value,
+        shared: ir.Value,
+        twiddles: ir.Value,
+    ) -> None:
+        self.builder, self.block, self.stages = builder, block, block.stages
+        self.arithmetic, self.thread, self.member = Arithmetic(builder, bits), thread, member
+        self.pair, self.align = ir.VectorType(FLOAT[bits], 2), bits // 4
+        self.shared = builder.bitcast(shared, self.pair.as_pointer(SHARED))
+        self.twiddles = builder.bitcast(twiddles, self.pair.as_pointer(1))
+        self._in_use = False  # whether a thread may still read what is in shared memory
+
+    def transform(self, values: list[Complex], sign: int) -> list[Complex]:
+        """The values of a transform with ``exp(sign * 2πi …)``, unscaled."""
+        for stage in range(len(self.stages.radices)):
+            if stage:
+                values = self._exchanged(values, stage)
+            values = self._butterflies(values, stage, sign)
+        return values
+
+    # --- butterflies -------------------------------------------------------------------------------------------------
+
+    def _butterflies(self, values: list[Complex], stage: int, sign: int) -> list[Complex]:
+        radix, result = self.stages.radices[stage], list[Complex]()
+        for number in range(self.stages.rounds(stage)):
+            own = values[number * radix : (number + 1) * radix]
+            if stage:
+                factors = self._factors(stage, number, sign)
+                own = [own[0], *(self.arithmetic.multiply(own[leg], factors[leg]) for leg in range(1, radix))]
+            result += self.arithmetic.dft(own, sign)
+        return result
+
+    def _factors(self, stage: int, number: int, sign: int) -> dict[int, Complex]:
+        """The twiddle factor of each leg of the thread's butterfly in a round."""
+        b, done, radix = self.builder, self.stages.done(stage), self.stages.radices[stage]
+        k = b.urem(self._butterfly(number), I32(done))
+        found: dict[int, Complex] = {}
+        for row, leg in enumerate(powers(radix)):
+            address = b.gep(self.twiddles, [b.add(k, I32(places(self.stages)[stage] + row * done))])
+            loaded = b.load(address, align=self.align)
+            loaded.set_metadata("invariant.load", b.module.add_metadata([]))
+            factor = self._parts(loaded)
+            found[leg] = factor if sign < 0 else self.arithmetic.conjugate(factor)
+        for leg in range(1, radix):
+            if leg not in found:
+                high = 1 << leg.bit_length() - 1
+                found[leg] = self.arithmetic.multiply(found[high], found[leg - high])
+        return found
+
+    def _butterfly(self, number: int) -> ir.Value:
+        """The number of the thread's butterfly in a round."""
+        return self.builder.add(self.thread, I32(number * self.stages.threads)) if number else self.thread
+
+    # --- exchanges ---------------------------------------------------------------------------------------------------
+
+    def _exchanged(self, values: list[Complex], stage: int) -> list[Complex]:
+        """What the butterflies of a stage begin with, from the results of those of the stage before."""
+        b, before = self.builder, stage - 1
+        radix, done = self.stages.radices[before], self.stages.done(before)
+        if self._in_use:
+            self._barrier()
+        for number in range(self.stages.rounds(before)):
+            j = self._butterfly(number)
+            first = b.add(b.mul(b.udiv(j, I32(done)), I32(done * radix)), b.urem(j, I32(done)))
+            own = values[number * radix : (number + 1) * radix]
+            place = self._places(first)
+
+            def write(own: list[Complex] = own, place: Callable[[int], ir.Value] = place) -> None:
+                for leg, value in enumerate(own):
+                    b.store(self._vector(value), place(leg * done), align=self.align)
+
+            if self.stages.whole(before, number):
+                write()
+            else:
+                with b.if_then(self._has(before, number)):
+                    write()
+        self._barrier()
+        self._in_use = True
+        radix, count = self.stages.radices[stage], self.stages.butterflies(stage)
+        result = []
+        for number in range(self.stages.rounds(stage)):
+            j = self._butterfly(number)
+            if not self.stages.whole(stage, number):
+                j = b.select(self._has(stage, number), j, I32(0))
+            place = self._places(j)
+            result += [self._parts(b.load(place(leg * count), align=self.align)) for leg in range(radix)]
+        return result
+
+    def _has(self, stage: int, number: int) -> ir.Value:
+        """Whether the thread has a butterfly in a round."""
+        return self.builder.icmp_unsigned("<", self._butterfly(number), I32(self.stages.butterflies(stage)))
+
+    def _places(self, first: ir.Value) -> Callable[[int], ir.Value]:
+        """Addresses in shared memory of the elements at constant distances from one."""
+        b, count = self.builder, self.block.transforms
+
+        def address(element: ir.Value) -> ir.Value:
+            index = b.add(element, b.udiv(element, I32(BANK_ROW)))
+            if self.block.across:
+                return b.add(b.mul(index, I32(count)), self.member)
+            return b.add(index, b.mul(self.member, I32(self.block.pitch))) if count > 1 else index
+
+        base = b.gep(self.shared, [address(first)])
+
+        def place(distance: int) -> ir.Value:
+            if distance % BANK_ROW:
+                return b.gep(self.shared, [address(b.add(first, I32(distance)))])
+            return b.gep(base, [I32(padded(distance) * (count if self.block.across else 1))])
+
+        return place
+
+    def _barrier(self) -> None:
+        module, name = self.builder.module, "llvm.nvvm.barrier0"
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), name)
+            function.attributes.add("convergent")
+        self.builder.call(function, [])
+
+    def _parts(self, pair: ir.Value) -> Complex:
+        return self.builder.extract_element(pair, I32(0)), self.builder.extract_element(pair, I32(1))
+
+    def _vector(self, value: Complex) -> ir.Value:
+        pair: ir.Value = ir.Constant(self.pair, ir.Undefined)
+        for k in (0, 1):
+            pair = self.builder.insert_element(pair, value[k], I32(k))
+        return pair

@@ -1,0 +1,122 @@
+"""How a transform is cut into stages and dealt to threads: pure decisions.
+
+Stockham's algorithm: a stage of radix R does N / R butterflies, and writes to where the next one reads in order.
+Between two stages all elements change threads through shared memory (C. Van Loan, "Computational Frameworks for the
+Fast Fourier Transform", SIAM 1992, section 1.7).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LARGEST_RADIX = 16
+MOST_REGISTERS = 16  # complex values that a thread holds: twice as many 32-bit registers in float32
+MOST_THREADS = 1024  # of a block
+EXCHANGE = 12.0  # operations a component that an exchange through shared memory stands for, about
+
+
+@dataclass(frozen=True)
+class Stages:
+    """One transform of `length` elements by `threads` threads.
+
+    Thread t does the butterflies t, t + threads, … of each stage: as many `rounds` as it takes, the last maybe in part.
+    """
+
+    length: int
+    radices: tuple[int, ...]
+    threads: int
+
+    def butterflies(self, stage: int) -> int:
+        return self.length // self.radices[stage]
+
+    def rounds(self, stage: int) -> int:
+        return -(-self.butterflies(stage) // self.threads)
+
+    def whole(self, stage: int, number: int) -> bool:
+        """Whether every thread has a butterfly in round `number`."""
+        return (number + 1) * self.threads <= self.butterflies(stage)
+
+    def done(self, stage: int) -> int:
+        """The length of the transforms that are finished before a stage."""
+        return math.prod(self.radices[:stage])
+
+    @property
+    def registers(self) -> int:
+        """Complex values that a thread holds."""
+        return max(self.rounds(s) * radix for s, radix in enumerate(self.radices))
+
+    @property
+    def backward(self) -> Stages:
+        """The same with the radices reversed: it begins where this one ends, with no exchange in between."""
+        return Stages(self.length, self.radices[::-1], self.threads)
+
+
+def is_supported(length: int, double: bool) -> bool:
+    """Whether a block can do it: no prime factor above 13, and it fits into registers and shared memory."""
+    return 2 <= length <= (8192 if double else 16384) and bool(_cuts(length))
+
+
+@functools.cache
+def stages_of(length: int) -> Stages:
+    """The cut that is expected to be the fastest: few exchanges, little arithmetic, few idle threads."""
+    return min(_cuts(length), key=cost)
+
+
+def cost(stages: Stages) -> tuple[float, int]:
+    """Operations of all threads, idle ones included, for one element; then how many threads there are."""
+    total = EXCHANGE * (len(stages.radices) - 1)
+    for s, radix in enumerate(stages.radices):
+        total += operations(radix) / radix * stages.rounds(s) * stages.threads / stages.butterflies(s)
+    return total, stages.threads
+
+
+@functools.cache
+def operations(radix: int) -> float:
+    """Real operations of a butterfly with its twiddle factors."""
+    return _operations(radix) + 8.0 * (radix - 1)
+
+
+def _operations(n: int) -> float:
+    if n == 1:
+        return 0.0
+    first = split(n)
+    if first == n:
+        half = (n - 1) // 2
+        return 4.0 if n == 2 else 16.0 if n == 4 else 2.0 * n + 8.0 * half * (half + 1)
+    rest = n // first
+    return first * _operations(rest) + rest * _operations(first) + 8.0 * (first - 1) * (rest - 1)
+
+
+def split(n: int) -> int:
+    """The factor by which a butterfly of `n` elements is computed: 4, or the least prime; `n` itself of no other."""
+    if n % 4 == 0:
+        return 4
+    return next(k for k in range(2, n + 1) if n % k == 0)
+
+
+@functools.cache
+def _factorings(length: int) -> tuple[tuple[int, ...], ...]:
+    """Radices in falling order whose product is `length`, with as few stages as there can be, or one more."""
+    found = sorted(_falling(length, LARGEST_RADIX), key=len)
+    return tuple(radices for radices in found if len(radices) <= len(found[0]) + 1)
+
+
+def _falling(length: int, most: int) -> Iterator[tuple[int, ...]]:
+    if length == 1:
+        yield ()
+    for radix in range(min(most, length), 1, -1):
+        if length % radix == 0:
+            yield from ((radix, *rest) for rest in _falling(length // radix, radix))
+
+
+def _cuts(length: int) -> list[Stages]:
+    """Those whose block and registers suffice."""
+    cuts = [
+        Stages(length, radices, threads)
+        for radices in _factorings(length)
+        for threads in sorted({length // radix for radix in radices})
+    ]
+    return [cut for cut in cuts if cut.threads <= MOST_THREADS and cut.registers <= MOST_REGISTERS]

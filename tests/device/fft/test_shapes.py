@@ -1,0 +1,90 @@
+"""Cuts of transforms into stages, and their twiddle factors."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mathfuse.device.fft.block import block_of, padded
+from mathfuse.device.fft.shapes import (
+    LARGEST_RADIX,
+    MOST_REGISTERS,
+    MOST_THREADS,
+    Stages,
+    is_supported,
+    operations,
+    stages_of,
+)
+from mathfuse.device.fft.twiddles import places, powers, table
+
+PRIMES = (2, 3, 5, 7, 11, 13)
+lengths = st.lists(st.sampled_from(PRIMES), min_size=1, max_size=14).map(math.prod).filter(lambda n: n <= 16384)
+
+
+@given(lengths, st.booleans())
+def test_supported_lengths_are_cut(length, double):
+    if not is_supported(length, double):
+        assert length > (8192 if double else 8)
+        return
+    stages = stages_of(length)
+    assert math.prod(stages.radices) == stages.length == length
+    assert max(stages.radices) <= LARGEST_RADIX
+    assert stages.registers <= MOST_REGISTERS
+    for stage in range(len(stages.radices)):
+        assert stages.rounds(stage) * stages.threads >= stages.butterflies(stage)
+        assert stages.done(stage) * math.prod(stages.radices[stage:]) == length
+    for across in (False, True):
+        block = block_of(stages, across)
+        assert 1 <= block.threads <= MOST_THREADS
+        assert block.shared_bytes(double) == (len(stages.radices) > 1) * block.pitch * block.transforms * (8 << double)
+
+
+@pytest.mark.parametrize(
+    "length", [2, 13, 64, 256, 768, 1000, 1024, 1080, 1536, 1920, 2000, 2048, 3000, 4096, 8192, 16384]
+)
+def test_usual_lengths_are_supported(length):
+    assert is_supported(length, double=False)
+    assert is_supported(length, double=True) == (length <= 8192)
+
+
+@pytest.mark.parametrize("length", [1, 17, 34, 1009, 32768, 14641])
+def test_others_are_not(length):
+    assert not is_supported(length, double=False)
+
+
+def test_few_stages_are_taken():
+    assert stages_of(4096) == Stages(4096, (16, 16, 16), 256)
+    assert stages_of(1000) == Stages(1000, (10, 10, 10), 100)
+    assert stages_of(16) == Stages(16, (16,), 1)
+
+
+def test_operations_grow_with_the_radix():
+    counted = [operations(radix) for radix in (2, 4, 8, 16)]
+    assert counted == sorted(counted)
+    assert operations(2) == 4 + 8
+
+
+@given(lengths.filter(lambda n: is_supported(n, double=True)))
+def test_every_factor_is_in_the_table_or_a_product(length):
+    stages = stages_of(length)
+    values, rows = table(stages, double=True), places(stages)
+    for stage, radix in enumerate(stages.radices):
+        if not stage:
+            continue
+        done, held = stages.done(stage), powers(radix)
+        assert set(range(1, radix)) <= {a + b for a in (0, *held) for b in (0, *range(1, radix))}
+        for row, leg in enumerate(held):
+            k = np.arange(done)
+            expected = np.exp(-2j * np.pi * leg * k / (done * radix))
+            found = values[rows[stage] + row * done + k]
+            np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
+
+
+def test_neighbours_in_shared_memory_meet_different_banks():
+    assert len({padded(e) for e in range(10_000)}) == 10_000
+    for stride in (1, 2, 4, 8, 16):  # radices of a first stage; 16 elements of 8 bytes are a row of banks
+        assert len({padded(stride * k) % 16 for k in range(16)}) == 16
