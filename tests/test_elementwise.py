@@ -143,6 +143,13 @@ def test_operands_are_read_as_they_are_at_each_call():
     assert mf.elementwise(mf.scale(factor=2.0), np.ones(3, "int32")).dtype.kind == "f"
 
 
+def test_a_constant_is_no_output():
+    w = np.ones((2, 3))
+    with pytest.raises(mf.PlanError, match=r"out overlaps operand 'w' in memory.* that is no constant"):
+        mf.elementwise(weighted(w=mf.constant(w)), np.ones((2, 3)), out=w)
+    assert (mf.elementwise(weighted(w=w), np.full((2, 3), 2.0), out=w) == 2).all()
+
+
 def test_a_global_that_is_bound_anew_counts_at_the_next_call(monkeypatch):
     @mf.epilog
     def shifted(value):
@@ -222,7 +229,7 @@ ODD = LAYOUTS["unaligned"](X)
         (mf.CallbackError, "unbound operands: write weighted", lambda: mf.elementwise(weighted, X)),
         (mf.CallbackError, "no operand 'v'", lambda: mf.elementwise(weighted, X, inputs={"v": X})),
         (mf.PlanError, "inputs must be a mapping", lambda: mf.elementwise(weighted, X, inputs=[X])),
-        (mf.PlanError, "reads 'w' as shape", lambda: mf.elementwise(weighted(w=X[:2]), X)),
+        (mf.PlanError, "indexes 'w' as shape", lambda: mf.elementwise(weighted(w=X[:2]), X)),
         (mf.UnsupportedError, "x: a list", lambda: mf.elementwise(mf.relu, [1.0])),
         (mf.UnsupportedError, "dtype object", lambda: mf.elementwise(mf.relu, X.astype(object))),
         (mf.PlanError, "is None or one of cpu, cuda", lambda: mf.elementwise(mf.relu, X, execution="gpu")),

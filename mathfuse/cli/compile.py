@@ -149,4 +149,7 @@ def operand(text: str) -> tuple[str, object]:
 
 def integers(text: str) -> tuple[int, ...]:
     """Comma-separated integers."""
-    return tuple(map(int, text.split(",")))
+    try:
+        return tuple(map(int, text.split(",")))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text} is no list of integers, such as 0,1") from None

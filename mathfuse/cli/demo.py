@@ -243,14 +243,18 @@ def log_spectrum(image: np.ndarray) -> np.ndarray:
 
 
 def deviation(text: str) -> float:
-    number = float(text)
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
     if not 0 < number <= WIDEST:
         raise argparse.ArgumentTypeError(f"{text} is not a number above 0, at most {WIDEST:g}")
     return number
 
 
 def pixels(text: str) -> int:
-    number, memory = int(text), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    number = int(text) if text.isdecimal() else 0
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     largest = math.isqrt(memory // (3 * BYTES_PER_VALUE))  # a square of three channels
     if not 1 <= number <= largest:
         raise argparse.ArgumentTypeError(

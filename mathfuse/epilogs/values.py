@@ -97,7 +97,7 @@ def objection(name: str, value: object) -> str | None:
     """Why operand `name` cannot be bound to `value` and what to write instead; None if it can."""
     if is_scalar(value):
         too_big = isinstance(value, int | np.integer) and not -(2**63) <= int(value) < 2**63
-        return f"operand {name!r} does not fit into 64 bits: write float({name})" if too_big else None
+        return f"operand {name!r} does not fit int64: write float({name}), or bind an array" if too_big else None
     array = value.array if isinstance(value, Constant) else value
     if isinstance(array, np.ndarray):
         return _objection_to_ndarray(name, array)

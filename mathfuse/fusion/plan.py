@@ -168,6 +168,8 @@ class Plan(Generic[Operands, Choices]):
     def reset_operands(self: Self, x: Any = None, /, **operands: Any) -> Self:
         """Put other data in the place of the input `x` and of named operands, of the same shapes and dtypes.
 
+        A name that several callbacks have is replaced in all of them.
+
         Raises
         ------
         PlanError

@@ -103,7 +103,7 @@ def check_reads(bound: Bound, kind: str, accesses: Mapping[str, Any], extents: S
                 fits = all(have >= need for have, need in zip(shape, needed))
             if not fits and 0 not in extents:
                 called = "an array that it captured" if name.startswith("captured.") else repr(name)
-                raise PlanError(f"{kind} {bound.callback} reads {called} as shape {needed}, but it has shape {shape}")
+                raise PlanError(f"{kind} {bound.callback} indexes {called} as shape {needed}, but it has shape {shape}")
 
 
 def _least(index: int | str | None, extents: Shape) -> int:
@@ -138,7 +138,7 @@ def shares_operand(out: Any, function: Function, may: bool = True) -> bool:
         If it shares memory with an operand in any other way.
     """
     shared = [
-        (may and name in function.own and arrays.same_view(out, array.view), name)
+        (may and name in function.own and not _is_constant(function, name) and arrays.same_view(out, array.view), name)
         for name, array in function.arrays.items()
         if arrays.overlaps(out, array.view)
     ]
@@ -146,9 +146,13 @@ def shares_operand(out: Any, function: Function, may: bool = True) -> bool:
         if not fits:
             raise PlanError(
                 f"out overlaps operand {name!r} in memory: give one of them memory of its own "
-                "(an operand that is read at [index] only, where the result is written, may itself be out)"
+                "(an operand that is no constant and is read at [index] only, where the result is written, may be out)"
             )
     return bool(shared)
+
+
+def _is_constant(function: Function, name: str) -> bool:
+    return isinstance(function.callback.bound.get(name), Constant)
 
 
 def read_at_own_index(bound: Bound, accesses: Mapping[str, Any], extents: Shape) -> frozenset[str]:

@@ -179,7 +179,7 @@ _NOTES = """
 """
 _DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.fft.{kind}``.
 
-    Prolog, pad or cut, transform, scale, epilog: in this order.
+    Cut, prolog, pad, transform, scale, epilog: in this order.
 
     Parameters
     ----------

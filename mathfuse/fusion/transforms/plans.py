@@ -151,7 +151,8 @@ class FFT(TransformPlan):
     axes : int or sequence of int, optional
         Transform axes, as in SciPy's function of the kind's name.
     s : int or sequence of int, optional
-        Length of the transform along each axis: the input is cut or padded with zeros, after the prolog.
+        Length of the transform along each axis: the input is cut before, or padded with zeros after, the
+        prolog.
     kind : str
         "fft", "ifft", "fft2", "ifft2", "fftn", "ifftn", "rfft", "irfft", "rfft2", "irfft2", "rfftn" or "irfftn".
     norm : {None, "backward", "ortho", "forward"}
@@ -207,8 +208,9 @@ class SpectralFilter(TransformPlan):
     transfer : Callback or array
         What is done to the spectrum: an epilog, which sees the index in the spectrum (for real input the half
         spectrum) and `shape`, the extents of the input; or an array that broadcasts to the spectrum, which it
-        multiplies; on a GPU either on that of `x` or in CPU memory, from where `plan` copies it. For real input it
-        must be Hermitian-symmetric for the result to be meant; that is not checked.
+        multiplies, the operand `transfer` of `reset_operands`; on a GPU either on that of `x` or in CPU memory, from
+        where `plan` copies it. For real input it must be Hermitian-symmetric for the result to be meant; that is not
+        checked.
     axes : int or sequence of int, optional
         Transform axes, by default all.
 
