@@ -80,6 +80,8 @@ class BlockFft:
         Pointer to the block's shared memory.
     twiddles
         Pointer to the table of `~.twiddles.table`, in global memory.
+    in_use
+        Whether threads may still read what is in shared memory.
     """
 
     def __init__(
@@ -91,13 +93,14 @@ class BlockFft:
         member: ir.Value,
         shared: ir.Value,
         twiddles: ir.Value,
+        in_use: bool = False,
     ) -> None:
         self.builder, self.block, self.stages = builder, block, block.stages
         self.arithmetic, self.thread, self.member = Arithmetic(builder, bits), thread, member
         self.pair, self.align = ir.VectorType(FLOAT[bits], 2), bits // 4
         self.shared = builder.bitcast(shared, self.pair.as_pointer(SHARED))
         self.twiddles = builder.bitcast(twiddles, self.pair.as_pointer(1))
-        self._in_use = False  # whether a thread may still read what is in shared memory
+        self._in_use = in_use
 
     def transform(self, values: list[Complex], sign: int) -> list[Complex]:
         """The values of a transform with ``exp(sign * 2πi …)``, unscaled."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable as Function
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 from llvmlite import ir
 
 from mathfuse.device.fft.block import SHARED, Block, BlockFft
 from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.device.fft.twiddles import table
 from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.elementwise import mark_kernel
-from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype
+from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype, transfer_prototype
 from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
 from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import library_digest
@@ -27,14 +29,14 @@ from mathfuse.runtime.cache import Artifact, default_store
 NAME = "mathfuse_block_fft"
 # What its parameter, an array of int64 that is passed by value, holds; strides and distances in elements.
 SLOTS = (
-    *("source", "target", "load_info", "store_info", "twiddles", "batch"),
+    *("source", "target", "load_info", "transfer_info", "store_info", "twiddles", "batch"),
     *("source_stride", "source_distance", "target_stride", "target_distance"),
 )
 
 
 @dataclass(frozen=True)
 class BlockKernel:
-    """A kernel for complex transforms of one axis, of any batch and strides.
+    """A kernel for complex transforms of one axis, or filters along it, of any batch and strides.
 
     Parameters
     ----------
@@ -46,6 +48,8 @@ class BlockKernel:
         The sign of the exponent.
     load, store
         Whether a callback of cuFFT's prototype gives, and takes, the elements.
+    transfer
+        A filter: forward, a callback on each element of the spectrum, and back, unscaled.
     dense
         Whether elements of a line are neighbours, in the source and in the target.
     arch
@@ -57,6 +61,7 @@ class BlockKernel:
     forward: bool
     load: bool
     store: bool
+    transfer: bool
     dense: tuple[bool, bool]
     arch: str
 
@@ -67,6 +72,12 @@ class BlockKernel:
     @property
     def shared_bytes(self) -> int:
         return self.block.shared_bytes(self.double)
+
+    def table(self) -> npt.NDArray[np.complexfloating]:
+        """What the slot ``twiddles`` leads to."""
+        stages = self.block.stages
+        parts = [table(each, self.double) for each in (stages, *([stages.backward] if self.transfer else []))]
+        return np.concatenate(parts)
 
     def blocks(self, batch: int) -> int:
         """Blocks of a launch."""
@@ -118,10 +129,16 @@ class _Body:
         self.exists = b.icmp_unsigned("<", self.line, self._slot("batch")) if count > 1 else None
         shared = ir.GlobalVariable(self.module, ir.ArrayType(I8, 0), "mathfuse_shared", addrspace=SHARED)
         shared.linkage, shared.align = "external", 16
+        place = 64 if self.kernel.double else 32, thread, member, shared
         twiddles = self._pointer("twiddles")
-        bits = 64 if self.kernel.double else 32
-        fft = BlockFft(b, self.block, bits, thread, member, shared, twiddles)
-        values = fft.transform(self._load(), -1 if self.kernel.forward else 1)
+        values = self._load()
+        values = BlockFft(b, self.block, *place, twiddles).transform(values, -1 if self.kernel.forward else 1)
+        if self.kernel.transfer:
+            values = self._transferred(values)
+            self.stages = self.stages.backward
+            back = replace(self.block, stages=self.stages)
+            twiddles = b.gep(twiddles, [I64(table(back.stages.backward, self.kernel.double).nbytes)])
+            values = BlockFft(b, back, *place, twiddles, in_use=True).transform(values, 1)
         self._store(values)
         b.ret_void()
 
@@ -137,6 +154,26 @@ class _Body:
                 return [read(offset) for offset in offsets]
 
             result += self._where(self._condition(0, number), load)
+        return result
+
+    def _transferred(self, values: list[Complex]) -> list[Complex]:
+        """What the callback makes of each element of the spectrum, which is dense."""
+        b, last, result = self.builder, len(self.stages.radices) - 1, list[Complex]()
+        radix, count = self.stages.radices[last], self.stages.butterflies(last)
+        name = transfer_prototype(self.kernel.dtype).symbol
+        callback = ir.Function(self.module, ir.FunctionType(self.element, [self.element, I64, BYTES]), name)
+        info, line = b.inttoptr(self._slot("transfer_info"), BYTES), b.mul(self.line, I64(self.stages.length))
+        for number in range(self.stages.rounds(last)):
+            first = b.add(line, b.zext(b.add(self.thread, I32(number * self.stages.threads)), I64))
+
+            def apply(number: int = number, first: ir.Value = first) -> list[Complex]:
+                made = []
+                for leg, value in enumerate(values[number * radix : (number + 1) * radix]):
+                    found = b.call(callback, [self._struct(value), b.add(first, I64(leg * count)), info])
+                    made.append((b.extract_value(found, 0), b.extract_value(found, 1)))
+                return made
+
+            result += self._where(self._condition(last, number), apply)
         return result
 
     def _store(self, values: list[Complex]) -> None:
@@ -227,11 +264,13 @@ class _Body:
         data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("target", "store_info"))
 
         def call(offset: ir.Value, value: Complex) -> None:
-            made = b.insert_value(ir.Constant(self.element, ir.Undefined), value[0], 0)
-            made = b.insert_value(made, value[1], 1)
-            b.call(callback, [data, offset, made, info, ir.Constant(BYTES, None)])
+            b.call(callback, [data, offset, self._struct(value), info, ir.Constant(BYTES, None)])
 
         return call
+
+    def _struct(self, value: Complex) -> ir.Value:
+        made = self.builder.insert_value(ir.Constant(self.element, ir.Undefined), value[0], 0)
+        return self.builder.insert_value(made, value[1], 1)
 
     def _callback(self, side: str, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
         prototype = ir.FunctionType(result, arguments)

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mathfuse.fusion.compiler.cuda.callbacks import build_product_callback, build_transform_callback
+from mathfuse.fusion.compiler.cuda.callbacks import (
+    build_product_callback,
+    build_transfer_callback,
+    build_transform_callback,
+)
 from mathfuse.fusion.compiler.cuda.elementwise import build_elementwise_kernel
 
 if TYPE_CHECKING:
@@ -17,5 +21,6 @@ def build(lowering: Lowering, unit: Unit) -> dict[str, Any]:
     if unit.pipeline == "elementwise":
         stored, tile = build_elementwise_kernel(lowering, unit)
         return {"result_dtype": str(stored), "tile": tile}
-    make = build_product_callback if unit.pipeline == "matmul" else build_transform_callback
-    return {"result_dtype": str(make(lowering, unit))}
+    make = {"matmul": build_product_callback, "transfer": build_transfer_callback}
+    place = unit.side if unit.pipeline == "fft" else unit.pipeline
+    return {"result_dtype": str(make.get(place, build_transform_callback)(lowering, unit))}

@@ -41,6 +41,19 @@ def build_transform_callback(lowering: Lowering, unit: Unit) -> np.dtype:
     return stored
 
 
+def build_transfer_callback(lowering: Lowering, unit: Unit) -> np.dtype:
+    """What is done to an element of a spectrum; gives its dtype."""
+    assert unit.dtype is not None
+    element = llvm_element(lowering.module, unit.dtype)
+    function = ir.Function(lowering.module, ir.FunctionType(element, [element, I64, BYTES]), unit.name)
+    builder = ir.IRBuilder(function.append_basic_block("entry"))
+    value, offset, info = function.args
+    side = _Side(lowering, unit, lowering.emitter(builder), ir.Constant(BYTES, None), offset, info)
+    result = side.transfer(from_struct(side.emitter, value, of_dtype(unit.dtype)))
+    builder.ret(to_struct(side.emitter, result, element))
+    return unit.dtype
+
+
 class _Side:
     """One side of a transform inside its callback: ``data`` and ``offset`` as cuFFT passes them."""
 
@@ -80,6 +93,11 @@ class _Side:
             result = self.lowering.require(result, stored, "the transform's result", self.emitter)
             self.emitter.store(self._address(stored), stored, result)
         return stored
+
+    def transfer(self, value: Value) -> Value:
+        """What becomes of an element of a spectrum, in the spectrum's type."""
+        assert self.unit.dtype is not None
+        return self.lowering.require(self._apply(value), self.unit.dtype, "the spectrum", self.emitter)
 
     def _apply(self, value: Value) -> Value:
         scale = self.geometry.scale if self.geometry else None

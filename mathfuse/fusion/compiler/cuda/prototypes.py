@@ -53,6 +53,17 @@ def cufft_prototype(side: str, dtype: np.dtype) -> Prototype:
     )
 
 
+def transfer_prototype(dtype: np.dtype) -> Prototype:
+    """What is done to an element of a spectrum between two transforms of one kernel, at its offset there."""
+    element, name = CPP_TYPES[str(dtype)], f"mathfuse_transfer_{dtype}"
+    return Prototype(
+        name,
+        f"_Z{len(name)}{name}{MANGLED_TYPES[str(dtype)]}yPv",
+        f"__device__ {element} {{name}}({element} value, unsigned long long offset, void* info);",
+        f"(({element}*)data)[thread] = {{name}}((({element}*)data)[count + thread], thread, info);",
+    )
+
+
 def matmul_prototype(dtype: np.dtype) -> Prototype:
     """The epilog of a matrix product: the accumulator at (row, column) of one matrix of the batch, before rounding."""
     if str(dtype) not in CPP_TYPES:

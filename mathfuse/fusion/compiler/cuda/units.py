@@ -12,7 +12,7 @@ from mathfuse.fusion.compiler.analysis import Analysis
 from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.fusion.compiler.cuda.geometry import Geometry
 from mathfuse.fusion.compiler.cuda.layouts import elementwise_layout, product_layout, transform_layout
-from mathfuse.fusion.compiler.cuda.prototypes import Prototype, cufft_prototype, matmul_prototype
+from mathfuse.fusion.compiler.cuda.prototypes import Prototype, cufft_prototype, matmul_prototype, transfer_prototype
 from mathfuse.fusion.compiler.emit.scalars import precision_of
 from mathfuse.fusion.compiler.key import artifact_key
 from mathfuse.fusion.compiler.parameters import Layout
@@ -20,7 +20,7 @@ from mathfuse.fusion.compiler.signature import Signature
 from mathfuse.runtime.cache import Artifact, default_store
 
 PIPELINES = ("fft", "matmul", "elementwise")
-SIDES = ("prolog", "epilog")
+SIDES, TRANSFER = ("prolog", "epilog"), "transfer"
 ELEMENTWISE = "mathfuse_elementwise"
 
 
@@ -40,7 +40,7 @@ class Unit:
     arch
         GPU architecture, ``"sm_80"`` … ``"sm_120"``.
     side
-        ``"prolog"`` or ``"epilog"`` of a transform.
+        ``"prolog"`` or ``"epilog"`` of a transform, or ``"transfer"``: between two of them in one kernel.
     order
         Axes by falling storage stride, for decoding offsets; in an elementwise kernel those of the destination.
     wide
@@ -88,7 +88,9 @@ class Unit:
         if self.pipeline == "elementwise":
             return None
         assert self.dtype is not None
-        return cufft_prototype(self.side, self.dtype) if self.pipeline == "fft" else matmul_prototype(self.dtype)
+        if self.pipeline == "matmul":
+            return matmul_prototype(self.dtype)
+        return transfer_prototype(self.dtype) if self.side == TRANSFER else cufft_prototype(self.side, self.dtype)
 
     @property
     def name(self) -> str:
