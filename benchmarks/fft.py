@@ -1,12 +1,12 @@
-"""FFTs on a GPU with a multiplication fused in: `callbacks` against peers; `sweep`: fusing never loses."""
+"""FFTs on a GPU with a multiplication fused in: `callbacks` against peers; `sweep`: fusing never loses; `blocks`."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import fft_callbacks, fft_sweep
+from benchmarks import fft_blocks, fft_callbacks, fft_sweep
 
-PARTS = {"callbacks": fft_callbacks, "sweep": fft_sweep}
+PARTS = {"callbacks": fft_callbacks, "sweep": fft_sweep, "blocks": fft_blocks}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -56,13 +56,12 @@ class Stages:
 
 def is_supported(length: int, double: bool) -> bool:
     """Whether a block can do it: no prime factor above 13, and it fits into registers and shared memory."""
-    return 2 <= length <= (8192 if double else 16384) and bool(_cuts(length))
+    return 2 <= length <= (8192 if double else 16384) and bool(cuts(length))
 
 
-@functools.cache
 def stages_of(length: int) -> Stages:
     """The cut that is expected to be the fastest: few exchanges, little arithmetic, few idle threads."""
-    return min(_cuts(length), key=cost)
+    return cuts(length)[0]
 
 
 def cost(stages: Stages) -> tuple[float, int]:
@@ -112,11 +111,13 @@ def _falling(length: int, most: int) -> Iterator[tuple[int, ...]]:
             yield from ((radix, *rest) for rest in _falling(length // radix, radix))
 
 
-def _cuts(length: int) -> list[Stages]:
-    """Those whose block and registers suffice."""
-    cuts = [
+@functools.cache
+def cuts(length: int) -> tuple[Stages, ...]:
+    """All for which a block and registers suffice, the one that is expected to be the fastest first."""
+    found = [
         Stages(length, radices, threads)
         for radices in _factorings(length)
         for threads in sorted({length // radix for radix in radices})
     ]
-    return [cut for cut in cuts if cut.threads <= MOST_THREADS and cut.registers <= MOST_REGISTERS]
+    fitting = (cut for cut in found if cut.threads <= MOST_THREADS and cut.registers <= MOST_REGISTERS)
+    return tuple(sorted(fitting, key=cost))

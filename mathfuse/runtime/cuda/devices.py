@@ -36,6 +36,7 @@ PROTOTYPES = {
     "cuModuleUnload": "p",
     "cuModuleGetFunction": "*ps",
     "cuFuncGetAttribute": "*ip",
+    "cuFuncSetAttribute": "pii",
     "cuLaunchKernelEx": "*pp*",
     "cuStreamIsCapturing": "p*",
     "cuStreamGetCaptureInfo": "p**",

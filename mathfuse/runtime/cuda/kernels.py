@@ -13,7 +13,8 @@ from mathfuse.runtime.cuda.devices import check, device_guard, library, relaxed_
 from mathfuse.runtime.errors import PlanError
 
 # CUfunction_attribute
-MAX_THREADS_PER_BLOCK, LOCAL_SIZE_BYTES, NUM_REGS = 0, 3, 4
+MAX_THREADS_PER_BLOCK, LOCAL_SIZE_BYTES, NUM_REGS, MAX_DYNAMIC_SHARED_SIZE_BYTES = 0, 3, 4, 8
+SHARED_UNASKED = 48 << 10  # bytes of dynamic shared memory that a block may have unasked
 _CONFIGURATIONS = 64  # streams remembered a launch
 
 
@@ -96,6 +97,9 @@ class Launch:
         self._shape = (grid, 1, 1, block, 1, 1, shared_bytes)
         self._places = (c_void_p * 1)(parameters.ctypes.data)
         self._configurations: dict[int, tuple[object, Configuration]] = {}
+        if shared_bytes > SHARED_UNASKED:
+            status = library().cuFuncSetAttribute(kernel.handle, MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes)
+            check(status, "cuFuncSetAttribute")
         self._launch = library().cuLaunchKernelEx
         self._handle, self._arguments = c_void_p(kernel.handle), ctypes.cast(self._places, c_void_p)
 

@@ -1,0 +1,149 @@
+"""Own block transforms in every cut of a length, against a copy and against cuFFT with the same callback inlined."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import mathfuse as mf
+from benchmarks import gpu, records
+from benchmarks.gpu import Variant
+from benchmarks.records import Bound, Row
+
+NAME = "fft-blocks"
+LENGTHS = (256, 512, 768, 1000, 1024, 1080, 1536, 1920, 2000, 2048, 3000, 4096, 8192, 16384)
+ELEMENTS, TOLERANCE, MOST_CUTS = 1 << 24, 1e-5, 6
+CALLBACK, FILTER = "cuFFT with a callback", "cuFFT, multiply, cuFFT"
+MOST_OF_LIMIT = {"epilog": 1.10, "filter": 1.45}
+
+
+@mf.epilog
+def weighted(value, index, w):
+    return value * w[index]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    gpu.add_arguments(parser)
+    parser.add_argument("--elements", type=int, default=ELEMENTS, help="complex64, in all transforms together")
+    parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
+    parser.add_argument("--cuts", type=int, default=MOST_CUTS, help="of a length, the most promising first")
+
+
+def main(arguments: argparse.Namespace) -> None:
+    rows: list[Row] = []
+    for n in arguments.lengths:
+        for side in MOST_OF_LIMIT:
+            rows += raced(n, arguments.elements // n, side, arguments.cuts, arguments.samples)
+            records.save(NAME, gpu.machine(elements=arguments.elements), rows, bounds(rows), arguments.results)
+    print("\n".join(map(str, bounds(rows))))
+
+
+def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[Row]:
+    """Every cut with a filter array on one side, checked and timed."""
+    from mathfuse.device.fft.block import block_of
+    from mathfuse.device.fft.shapes import cuts
+
+    cp = gpu.cupy()
+    x, w = gpu.uniform((batch, n), "complex64"), gpu.uniform((batch, n), "float32", 0.5, 1.5)
+    y, part = cp.empty_like(x), slice(None, None, max(1, batch // 64))
+    exact = cp.fft.fft(x[part].astype("complex128")) * w[part]
+    exact = cp.fft.ifft(exact) * n if side == "filter" else exact
+    variants = [
+        Variant(f"{'·'.join(map(str, s.radices))} / {s.threads} × {t}", own(block_of(s), t, x, w, y, side))
+        for s in cuts(n)[:most_cuts]
+        for t in sorted({block_of(s).transforms, max(1, block_of(s).transforms // 2), 2 * block_of(s).transforms})
+        if s.threads * t <= 1024
+    ]
+    variants.append(Variant(CALLBACK if side == "epilog" else FILTER, peer(x, w, y, side)))
+    for variant in variants:
+        y.fill(float("nan"))
+        gpu.check(variant, exact, TOLERANCE, lambda result: cp.asarray(result)[part])
+    copy = Variant("copy", gpu.copier(cp.empty_like(x), x))
+    gpu.race([*variants, copy], samples)
+    limit = copy.ms * (x.nbytes + w.nbytes + y.nbytes) / (2 * x.nbytes)
+    rows = [
+        {"case": f"N = {n}, {side}", "side": side, "n": n, "name": v.name, "ms": v.ms, "of_limit": v.ms / limit}
+        for v in (Variant("limit", copy.run, [limit]), *sorted(variants, key=lambda v: v.ms))
+    ]
+    best = rows[1]
+    print(f"{best['case']}: {best['name']} {best['of_limit']:.3f} of the limit; {rows[-1]['name']} …", flush=True)
+    return rows
+
+
+def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
+    """A prepared launch of the own kernel."""
+    from mathfuse.fusion.compiler.cuda.artifacts import Compiled
+    from mathfuse.fusion.compiler.cuda.blocks import NAME as KERNEL
+    from mathfuse.fusion.compiler.cuda.blocks import SLOTS, BlockKernel
+    from mathfuse.fusion.compiler.cuda.geometry import Geometry
+    from mathfuse.fusion.compiler.cuda.interface import make_unit
+    from mathfuse.fusion.compiler.parameters import Writer
+    from mathfuse.fusion.compiler.signature import operand_type
+    from mathfuse.runtime.cuda import driver
+    from mathfuse.runtime.cuda.arrays import as_device
+
+    cp, device = gpu.cupy(), x.device.id
+    block, arch, hook = replace(block, transforms=transforms), driver.architecture(device), {"epilog": "store"}
+    kernel = BlockKernel(block, False, True, False, side == "epilog", side == "filter", (True, True), arch)
+    array = as_device(w, "w")
+    unit = make_unit(weighted, "fft", "complex64", {"w": operand_type(array)}, arch, ndim=2, axes=(1,))
+    name = hook.get(side, "transfer")
+    unit = replace(unit, geometry=Geometry(x.shape, (x.shape[1], 1)), side=unit.side if name == "store" else name)
+    compiled = Compiled(unit)
+    writer = Writer(unit.layout, compiled.weak_bits)
+    writer.integers("shape", *x.shape)
+    writer.operand("w", array)
+    info, factors = cp.asarray(writer.block), cp.asarray(kernel.table())
+    cubin, _ = kernel.link([compiled.ltoir])
+    parameters = np.zeros(len(SLOTS), np.int64)
+    slots = {
+        "source": x.data.ptr,
+        "target": y.data.ptr,
+        f"{name}_info": info.data.ptr,
+        "twiddles": factors.data.ptr,
+        "batch": x.shape[0],
+        **{f"{each}_stride": 1 for each in ("source", "target")},
+        **{f"{each}_distance": x.shape[1] for each in ("source", "target")},
+    }
+    for slot, value in slots.items():
+        parameters[SLOTS.index(slot)] = value
+    loaded = driver.load_kernel(cubin, KERNEL, device)
+    launch = driver.Launch(loaded, kernel.blocks(x.shape[0]), block.threads, parameters, kernel.shared_bytes)
+
+    def run() -> Any:
+        launch(0)
+        return y
+
+    run.alive = info, factors  # as long as it may be called
+    return run
+
+
+def peer(x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
+    """cuFFT: a callback inside, or a product between two transforms."""
+    if side == "epilog":
+        planned = mf.fft.FFT(x, kind="fft").plan(epilog=weighted(w=w), strategy="callback")
+        return lambda: planned.execute(out=y)
+    cp = gpu.cupy()
+    there, between = mf.fft.FFT(x, kind="fft").plan(), cp.empty_like(x)
+    back = mf.fft.FFT(between, kind="ifft", norm="forward").plan()
+    multiply = cp.ElementwiseKernel("T y, float32 w", "T z", "z = y * w")
+
+    def run() -> Any:
+        there.execute(out=between)
+        multiply(between, w, between)
+        return back.execute(out=y)
+
+    return run
+
+
+def bounds(rows: list[Row]) -> list[Bound]:
+    """The fastest cut of each case, of the limit."""
+    cases = dict.fromkeys((row["case"], row["side"]) for row in rows)
+    best = {
+        case: min(row["of_limit"] for row in rows if row["case"] == case and "/" in row["name"]) for case, _ in cases
+    }
+    return [Bound(f"{case}: of the copy limit", best[case], MOST_OF_LIMIT[side]) for case, side in cases]
