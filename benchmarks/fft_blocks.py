@@ -77,6 +77,7 @@ def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[R
 def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
     """A prepared launch of the own kernel."""
     from mathfuse.fusion.compiler.cuda.artifacts import Compiled
+    from mathfuse.fusion.compiler.cuda.blockcode import link
     from mathfuse.fusion.compiler.cuda.blocks import NAME as KERNEL
     from mathfuse.fusion.compiler.cuda.blocks import SLOTS, BlockKernel
     from mathfuse.fusion.compiler.cuda.geometry import Geometry
@@ -88,7 +89,18 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
 
     cp, device = gpu.cupy(), x.device.id
     block, arch, hook = replace(block, transforms=transforms), driver.architecture(device), {"epilog": "store"}
-    kernel = BlockKernel(block, False, True, False, side == "epilog", side == "filter", (True, True), arch)
+    kernel = BlockKernel(
+        length=x.shape[1],
+        block=block,
+        double=False,
+        forward=True,
+        real=(False, False),
+        load=False,
+        store=side == "epilog",
+        transfer=side == "filter",
+        dense=(True, True),
+        arch=arch,
+    )
     array = as_device(w, "w")
     unit = make_unit(weighted, "fft", "complex64", {"w": operand_type(array)}, arch, ndim=2, axes=(1,))
     name = hook.get(side, "transfer")
@@ -98,7 +110,7 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
     writer.integers("shape", *x.shape)
     writer.operand("w", array)
     info, factors = cp.asarray(writer.block), cp.asarray(kernel.table())
-    cubin, _ = kernel.link([compiled.ltoir])
+    cubin, _ = link(kernel, [compiled.ltoir])
     parameters = np.zeros(len(SLOTS), np.int64)
     slots = {
         "source": x.data.ptr,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 from llvmlite import ir
@@ -147,35 +148,60 @@ class BlockFft:
 
     def _exchanged(self, values: list[Complex], stage: int) -> list[Complex]:
         """What the butterflies of a stage begin with, from the results of those of the stage before."""
-        b, before = self.builder, stage - 1
-        radix, done = self.stages.radices[before], self.stages.done(before)
+        self._put(values, stage - 1)
+        self.barrier()
+        return self._taken(stage)
+
+    def put(self, values: list[Complex]) -> None:
+        """Write the values of a transform's result to shared memory, in order."""
+        self._put(values, len(self.stages.radices) - 1)
+        self.barrier()
+
+    def taken(self) -> list[Complex]:
+        """The values with which a transform begins, from shared memory; the caller has let all threads write."""
+        self._in_use = True
+        return self._taken(0)
+
+    def read(self, element: ir.Value) -> Complex:
+        """An element (i32) in shared memory."""
+        return self._parts(self.builder.load(self._places(element)(0), align=self.align))
+
+    def write(self, element: ir.Value, value: Complex) -> None:
+        """An element (i32) to shared memory."""
+        self.builder.store(self._vector(value), self._places(element)(0), align=self.align)
+
+    def barrier(self) -> None:
+        """Wait for all threads of the block."""
+        module, name = self.builder.module, "llvm.nvvm.barrier0"
+        function = module.globals.get(name)
+        if function is None:
+            function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), name)
+            function.attributes.add("convergent")
+        self.builder.call(function, [])
+
+    def _put(self, values: list[Complex], stage: int) -> None:
+        """Write the results of a stage's butterflies to where the next stage reads them in order."""
+        b, radix, done = self.builder, self.stages.radices[stage], self.stages.done(stage)
         if self._in_use:
-            self._barrier()
-        for number in range(self.stages.rounds(before)):
+            self.barrier()
+        self._in_use = True
+        for number in range(self.stages.rounds(stage)):
             j = self._butterfly(number)
             first = b.add(b.mul(b.udiv(j, I32(done)), I32(done * radix)), b.urem(j, I32(done)))
-            own = values[number * radix : (number + 1) * radix]
             place = self._places(first)
-
-            def write(own: list[Complex] = own, place: Callable[[int], ir.Value] = place) -> None:
-                for leg, value in enumerate(own):
+            with nullcontext() if self.stages.whole(stage, number) else b.if_then(self._has(stage, number)):
+                for leg, value in enumerate(values[number * radix : (number + 1) * radix]):
                     b.store(self._vector(value), place(leg * done), align=self.align)
 
-            if self.stages.whole(before, number):
-                write()
-            else:
-                with b.if_then(self._has(before, number)):
-                    write()
-        self._barrier()
-        self._in_use = True
-        radix, count = self.stages.radices[stage], self.stages.butterflies(stage)
-        result = []
+    def _taken(self, stage: int) -> list[Complex]:
+        """What the butterflies of a stage begin with, from shared memory."""
+        radix, count, result = self.stages.radices[stage], self.stages.butterflies(stage), list[Complex]()
         for number in range(self.stages.rounds(stage)):
             j = self._butterfly(number)
             if not self.stages.whole(stage, number):
-                j = b.select(self._has(stage, number), j, I32(0))
+                j = self.builder.select(self._has(stage, number), j, I32(0))
             place = self._places(j)
-            result += [self._parts(b.load(place(leg * count), align=self.align)) for leg in range(radix)]
+            result += [self._parts(self.builder.load(place(leg * count), align=self.align)) for leg in range(radix)]
         return result
 
     def _has(self, stage: int, number: int) -> ir.Value:
@@ -200,14 +226,6 @@ class BlockFft:
             return b.gep(base, [I32(padded(distance) * (count if self.block.across else 1))])
 
         return place
-
-    def _barrier(self) -> None:
-        module, name = self.builder.module, "llvm.nvvm.barrier0"
-        function = module.globals.get(name)
-        if function is None:
-            function = ir.Function(module, ir.FunctionType(ir.VoidType(), []), name)
-            function.attributes.add("convergent")
-        self.builder.call(function, [])
 
     def _parts(self, pair: ir.Value) -> Complex:
         return self.builder.extract_element(pair, I32(0)), self.builder.extract_element(pair, I32(1))

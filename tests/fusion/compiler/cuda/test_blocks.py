@@ -13,6 +13,7 @@ from mathfuse.device.fft.shapes import Stages, stages_of
 from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.fusion.compiler.cuda.artifacts import Compiled
 from mathfuse.fusion.compiler.cuda.audit import audit
+from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.compiler.cuda.geometry import Geometry
 from mathfuse.fusion.compiler.cuda.interface import make_unit
@@ -23,10 +24,12 @@ ARCHS = ("sm_80", "sm_90a", "sm_100", "sm_120")
 RNG = np.random.default_rng(0)
 
 
-def made(length, across=False, block=None, **options):
-    block = block or block_of(stages_of(length), across)
+def made(length, across=False, block=None, real=(False, False), arch="sm_90a", **options):
+    packed = any(real) and length % 2 == 0
+    block = block or block_of(stages_of(length // 2 if packed else length), across)
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
-    return BlockKernel(block, dense=(not block.across, not block.across), arch="sm_90a", **given)
+    dense = not block.across, not block.across
+    return BlockKernel(length, block, real=real, dense=dense, arch=arch, **given)
 
 
 def numbers(shape, dtype):
@@ -34,11 +37,11 @@ def numbers(shape, dtype):
 
 
 def launch(kernel, x, y, callbacks=None):
-    """Transforms `x` into `y`; `callbacks` are units by hook, which find their indices in arrays like `x`."""
+    """Transforms `x` into `y`; `callbacks` are units by hook."""
     callbacks, factors, block = callbacks or {}, kernel.table(), np.zeros(len(SLOTS), np.int64)
-    informations = {hook: information(unit, x.shape) for hook, unit in callbacks.items()}
+    informations = {hook: information(unit) for hook, unit in callbacks.items()}
     infos = [informations[hook].ctypes.data if hook in callbacks else 0 for hook in ("load", "transfer", "store")]
-    steps = [stride // kernel.dtype.itemsize for stride in (x.strides[1], x.strides[0], y.strides[1], y.strides[0])]
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
     block[:] = x.ctypes.data, y.ctypes.data, *infos, factors.ctypes.data, x.shape[0], *steps
     run = threads.kernel(kernel, [unit.lower()[0] for unit in callbacks.values()])
     run(block, kernel.blocks(x.shape[0]))
@@ -111,16 +114,16 @@ def test_in_place():
     np.testing.assert_allclose(x, exact, rtol=0, atol=1e-4)
 
 
-def side(function, kernel, shape, arch="sm_90a", name=None):
+def side(function, dtype, shape, arch="sm_90a", name=None):
     """A callback on one side, which finds its index in an array of `shape`."""
     strides = tuple(int(np.prod(shape[k + 1 :])) for k in range(len(shape)))
-    unit = make_unit(function, "fft", kernel.dtype, {}, arch, ndim=len(shape), axes=(len(shape) - 1,))
+    unit = make_unit(function, "fft", dtype, {}, arch, ndim=len(shape), axes=(len(shape) - 1,))
     return replace(unit, geometry=Geometry(shape, strides), side=name or unit.side)
 
 
-def information(unit, shape):
+def information(unit):
     """The parameters of a callback without operands."""
-    block = np.zeros(unit.layout.size, np.int64)
+    block, shape = np.zeros(unit.layout.size, np.int64), unit.geometry.extents
     start = unit.layout.slots["shape"]
     block[start : start + len(shape)] = shape
     return block
@@ -140,7 +143,7 @@ def test_callbacks_on_both_sides():
     kernel = made(48, load=True, store=True)
     x = numbers((5, 48), kernel.dtype)
     y = np.full_like(x, np.nan)
-    launch(kernel, x, y, {"load": side(ramp, kernel, x.shape), "store": side(halved, kernel, x.shape)})
+    launch(kernel, x, y, {"load": side(ramp, kernel.dtype, x.shape), "store": side(halved, kernel.dtype, x.shape)})
     exact = expected(x * (np.arange(5)[:, None] * 48 + np.arange(48)))
     exact[:, 1::2] /= 2
     np.testing.assert_allclose(y, exact, rtol=0, atol=1e-4 * np.abs(exact).max())
@@ -153,10 +156,93 @@ def test_filters(length, across, double):
     x = numbers((5, length), kernel.dtype)
     x = np.asfortranarray(x) if across else x
     y = np.full_like(x, np.nan)
-    launch(kernel, x, y, {"transfer": side(ramp, kernel, x.shape, name="transfer")})
+    launch(kernel, x, y, {"transfer": side(ramp, kernel.dtype, x.shape, name="transfer")})
     spectrum = expected(x) * (np.arange(5)[:, None] * length + np.arange(length))
     exact = np.fft.ifft(spectrum, axis=1) * length
     assert np.abs(y - exact).max() <= 8 * np.finfo(y.dtype).eps * np.abs(exact).max()
+
+
+# --- real transforms -------------------------------------------------------------------------------------------------
+
+REAL = pytest.mark.parametrize(
+    ("length", "across"),
+    [(4, False), (7, False), (12, False), (15, True), (64, True), (360, False), (2048, False)],
+)
+
+
+def real_numbers(shape, kernel):
+    return RNG.standard_normal(shape).astype(kernel.side(0))
+
+
+def lying(x, kernel):
+    return np.asfortranarray(x) if kernel.block.across else x
+
+
+@REAL
+@pytest.mark.parametrize("double", [False, True])
+def test_real_to_half_spectra_and_back(length, across, double):
+    kernel = made(length, across, real=(True, False), double=double)
+    x = lying(real_numbers((5, length), kernel), kernel)
+    spectrum = lying(np.full((5, length // 2 + 1), np.nan, kernel.dtype), kernel)
+    launch(kernel, x, spectrum)
+    exact = np.fft.rfft(x.astype(float))
+    eps = np.finfo(x.dtype).eps
+    assert np.abs(spectrum - exact).max() <= 4 * eps * np.abs(exact).max()
+
+    kernel = made(length, across, real=(False, True), forward=False, double=double)
+    spectrum[:, 0] += 3j  # what no spectrum of real numbers has counts for nothing
+    spectrum[:, -1] += 3j * (length % 2 == 0)
+    back = lying(np.full_like(x, np.nan), kernel)
+    launch(kernel, spectrum, back)
+    np.testing.assert_allclose(back, length * x, rtol=0, atol=8 * eps * np.abs(exact).max() * np.sqrt(length))
+
+
+@mf.epilog
+def tilted(value, index, shape):
+    return value * (index[0] * shape[1] + index[1] + 1j)
+
+
+@REAL
+def test_real_filters(length, across):
+    kernel = made(length, across, real=(True, True), transfer=True, double=True)
+    x = lying(real_numbers((5, length), kernel), kernel)
+    y, count = lying(np.full_like(x, np.nan), kernel), length // 2 + 1
+    unit = side(tilted, kernel.dtype, (5, count), name="transfer")
+    launch(kernel, x, y, {"transfer": unit})
+    factors = np.arange(5)[:, None] * count + np.arange(count) + 1j
+    exact = np.fft.irfft(np.fft.rfft(x) * factors, length) * length
+    np.testing.assert_allclose(y, exact, rtol=0, atol=1e-13 * np.abs(exact).max())
+
+
+def test_real_callbacks_on_both_sides():
+    for length in (48, 45):
+        kernel = made(length, real=(True, False), load=True, store=True)
+        x = real_numbers((5, length), kernel)
+        y = np.full((5, length // 2 + 1), np.nan, kernel.dtype)
+        launch(kernel, x, y, {"load": side(ramp, x.dtype, x.shape), "store": side(halved, y.dtype, y.shape)})
+        exact = np.fft.rfft(x * (np.arange(5.0)[:, None] * length + np.arange(length)))
+        exact[:, 1::2] /= 2
+        np.testing.assert_allclose(y, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+        kernel = made(length, real=(False, True), forward=False, load=True, store=True)
+        back = np.full_like(x, np.nan)
+        launch(kernel, y, back, {"load": side(ramp, y.dtype, y.shape), "store": side(halved, x.dtype, x.shape)})
+        weights = np.arange(5.0)[:, None] * y.shape[1] + np.arange(y.shape[1])
+        exact = np.fft.irfft(y * weights, length) * length
+        exact[:, 1::2] /= 2
+        np.testing.assert_allclose(back, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
+
+
+# --- machine code ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_real_transforms_call_and_spill_nothing(arch):
+    for real, hooks in (((True, False), {}), ((False, True), {"forward": False}), ((True, True), {"transfer": True})):
+        kernel = made(4096, real=real, arch=arch, **hooks)
+        units = [side(halved, kernel.dtype, (64, 2049), arch, "transfer")] if "transfer" in hooks else []
+        cubin, log = link(kernel, [Compiled(unit).ltoir for unit in units])
+        found = audit(toolchain.disassemble(cubin), log)[NAME]
+        assert (found.calls, found.helper_calls, found.local_memory_bytes, found.float64_instructions) == (0, 0, 0, 0)
 
 
 @pytest.mark.parametrize("hooks", [(), ("load", "store"), ("transfer",), ("load", "transfer", "store")])
@@ -165,9 +251,9 @@ def test_filters(length, across, double):
 def test_nothing_is_called_and_nothing_spilled(arch, double, hooks):
     functions = {"load": (ramp, None), "transfer": (halved, "transfer"), "store": (halved, None)}
     for length in (3000,) if double else (1000, 4096):
-        kernel = replace(made(length, double=double, **dict.fromkeys(hooks, True)), arch=arch)
-        units = [side(functions[hook][0], kernel, (64, length), arch, functions[hook][1]) for hook in hooks]
-        cubin, log = kernel.link([Compiled(unit).ltoir for unit in units])
+        kernel = made(length, double=double, arch=arch, **dict.fromkeys(hooks, True))
+        units = [side(functions[hook][0], kernel.dtype, (64, length), arch, functions[hook][1]) for hook in hooks]
+        cubin, log = link(kernel, [Compiled(unit).ltoir for unit in units])
         found = audit(toolchain.disassemble(cubin), log)[NAME]
         assert (found.calls, found.helper_calls, found.local_memory_bytes) == (0, 0, 0), (length, found)
         assert double or found.float64_instructions == 0

@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 
 from mathfuse.device.fft.block import block_of
-from mathfuse.device.fft.shapes import cuts, is_supported, stages_of
+from mathfuse.device.fft.shapes import cuts, is_supported
 from mathfuse.fusion.compiler.cuda.artifacts import Compiled
-from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
+from mathfuse.fusion.compiler.cuda.blockcode import link
+from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS
 from mathfuse.runtime.cuda import driver
 
-from . import device
-from .test_blocks import expected, halved, information, numbers, ramp, side
+from . import device, test_blocks
+from .test_blocks import expected, halved, information, numbers, ramp, side, tilted
 
 pytestmark = pytest.mark.gpu
 cupy = pytest.importorskip("cupy", reason="GPU tests hold their arrays with CuPy")
@@ -25,22 +26,20 @@ LENGTHS = [
 ]  # fmt: skip
 
 
-def made(length, across=False, block=None, **options):
-    block = block or block_of(stages_of(length), across)
-    given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
-    return BlockKernel(block, dense=(not across, not across), arch=device.architecture(), **given)
+def made(length, *arguments, **options):
+    return test_blocks.made(length, *arguments, arch=device.architecture(), **options)
 
 
 def launch(kernel, x, y, callbacks=None):
     """Transforms `x` into `y`, both on the GPU; `callbacks` are units by hook."""
     callbacks = callbacks or {}
-    infos = {hook: cupy.asarray(information(unit, x.shape)) for hook, unit in callbacks.items()}
+    infos = {hook: cupy.asarray(information(unit)) for hook, unit in callbacks.items()}
     factors = cupy.asarray(kernel.table())
     pointers = [infos[hook].data.ptr if hook in infos else 0 for hook in ("load", "transfer", "store")]
-    steps = [stride // kernel.dtype.itemsize for stride in (x.strides[1], x.strides[0], y.strides[1], y.strides[0])]
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
     block = np.zeros(len(SLOTS), np.int64)
     block[:] = x.data.ptr, y.data.ptr, *pointers, factors.data.ptr, x.shape[0], *steps
-    cubin, _ = kernel.link([Compiled(unit).ltoir for unit in callbacks.values()])
+    cubin, _ = link(kernel, [Compiled(unit).ltoir for unit in callbacks.values()])
     loaded = driver.load_kernel(cubin, NAME, 0)
     assert loaded.local_bytes == 0
     with driver.device_guard(0):
@@ -89,13 +88,33 @@ def test_callbacks_and_filters(length, double):
     kernel = made(length, double=double, load=True, transfer=True, store=True)
     x = sample(kernel)
     functions = {"load": (ramp, None), "transfer": (ramp, "transfer"), "store": (halved, None)}
-    units = {hook: side(each, kernel, x.shape, kernel.arch, name) for hook, (each, name) in functions.items()}
+    units = {hook: side(each, kernel.dtype, x.shape, kernel.arch, name) for hook, (each, name) in functions.items()}
     y = cupy.full_like(cupy.asarray(x), np.nan)
     launch(kernel, cupy.asarray(x), y, units)
     weights = np.arange(5)[:, None] * length + np.arange(length)
     exact = np.fft.ifft(expected(x * weights) * weights, axis=1) * length
     exact[:, 1::2] /= 2
     close(y, exact, 16)
+
+
+@pytest.mark.parametrize("length", [4, 7, 64, 360, 1000, 2187, 4096, 16_384])
+@pytest.mark.parametrize("double", [False, True])
+def test_real_transforms_and_filters(length, double):
+    if not is_supported(length // 2 if length % 2 == 0 else length, double):
+        pytest.skip("too long for a block in float64")
+    rng, count = np.random.default_rng(3), length // 2 + 1
+    kernel = made(length, real=(True, False), double=double)
+    x = rng.standard_normal((5, length)).astype(kernel.side(0))
+    there, back, filtered = cupy.empty((5, count), kernel.dtype), *(cupy.empty_like(cupy.asarray(x)) for _ in range(2))
+    launch(kernel, cupy.asarray(x), there)
+    close(there, np.fft.rfft(x.astype(float)))
+    launch(made(length, real=(False, True), forward=False, double=double), there, back)
+    close(back, length * x.astype(float), 16)
+    kernel = made(length, real=(True, True), transfer=True, double=double)
+    unit = side(tilted, kernel.dtype, (5, count), kernel.arch, "transfer")
+    launch(kernel, cupy.asarray(x), filtered, {"transfer": unit})
+    factors = np.arange(5)[:, None] * count + np.arange(count) + 1j
+    close(filtered, np.fft.irfft(np.fft.rfft(x.astype(float)) * factors, length) * length, 16)
 
 
 def test_in_place_and_strided():

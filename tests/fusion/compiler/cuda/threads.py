@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from mathfuse.fusion.compiler.cuda.blockcode import lower
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from tests.fusion.compiler.cuda import emulator
 
@@ -30,7 +31,7 @@ BARRIER_BYTES = 64  # a pthread_barrier_t takes 32
 
 def kernel(made: BlockKernel, callbacks: Sequence[str] = ()) -> Callable[[np.ndarray, int], None]:
     """``run(block, blocks)``: each block with all its threads, one block after another; `callbacks` are modules."""
-    text, entry = with_threads(made.lower(), NAME, made.shared_bytes), ENTRY.format(size=len(SLOTS), name=NAME)
+    text, entry = with_threads(lower(made), NAME, made.shared_bytes), ENTRY.format(size=len(SLOTS), name=NAME)
     run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p)(
         emulator.native(text, entry, callbacks)
     )

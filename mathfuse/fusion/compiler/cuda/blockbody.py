@@ -1,0 +1,402 @@
+"""The body of a kernel that transforms in a block: each thread loads, transforms and stores its share of one line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable as Function
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from llvmlite import ir
+
+from mathfuse.device.fft import real
+from mathfuse.device.fft.block import SHARED, BlockFft
+from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
+from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
+from mathfuse.fusion.compiler.cuda.elementwise import mark_kernel
+from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype, transfer_prototype
+from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
+Pair = tuple[Complex, Complex]  # elements k and length / 2 - k of a spectrum
+
+
+class Body:
+    """Emits a kernel.
+
+    Parameters
+    ----------
+    kernel
+        Which one.
+    module
+        Where.
+    """
+
+    def __init__(self, kernel: BlockKernel, module: ir.Module) -> None:
+        self.kernel, self.module, self.stages = kernel, module, kernel.block.stages
+        block_type = ir.ArrayType(I64, len(SLOTS)).as_pointer()
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
+        self.function.args[0].add_attribute("byval")
+        self.function.args[0].attributes.align = 8
+        mark_kernel(module, self.function, kernel.block.threads)
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.component = FLOAT[kernel.bits]
+        self._divide_threads()
+        shared = ir.GlobalVariable(module, ir.ArrayType(I8, 0), "mathfuse_shared", addrspace=SHARED)
+        shared.linkage, shared.align = "external", 16
+        table, self.tables = self._pointer("twiddles"), list[ir.Value]()
+        for each in kernel.tables:
+            self.tables.append(table)
+            table = self.builder.gep(table, [I64(each.nbytes)])
+        self._place = kernel.bits, self.thread, self.member, shared
+        self.fft = BlockFft(self.builder, kernel.block, *self._place, self.tables[0])
+
+    def build(self) -> None:
+        kernel, forward, backward = self.kernel, -1 if self.kernel.forward else 1, 1 if self.kernel.forward else -1
+        if kernel.packed and kernel.real[0]:
+            values = self._split(self.fft.transform(self._load(), forward))
+        elif kernel.packed:
+            values = self._load_pairs()
+        else:
+            values = self.fft.transform(self._load(), forward)
+        if kernel.transfer:
+            values = self._transferred(values)
+            self.stages = self.stages.backward
+            block = replace(kernel.block, stages=self.stages)
+            self.fft = BlockFft(self.builder, block, *self._place, self.tables[1], in_use=kernel.exchanges)
+        if kernel.packed and kernel.real[1]:
+            self._store(self.fft.transform(self._merged(values), backward if kernel.transfer else forward))
+        elif kernel.packed:
+            self._store_pairs(values)
+        else:
+            self._store(self.fft.transform(values, backward) if kernel.transfer else values)
+        self.builder.ret_void()
+
+    def _divide_threads(self) -> None:
+        """Which line the thread works on, and as which of its threads."""
+        b, block = self.builder, self.kernel.block
+        thread, group = (self._register(name) for name in ("tid", "ctaid"))
+        inner = I32(block.transforms if block.across else self.stages.threads)
+        quotient, rest = b.udiv(thread, inner), b.urem(thread, inner)
+        self.member, self.thread = (rest, quotient) if block.across else (quotient, rest)
+        self.line = b.add(b.mul(b.zext(group, I64), I64(block.transforms)), b.zext(self.member, I64))
+        self.exists = b.icmp_unsigned("<", self.line, self._slot("batch")) if block.transforms > 1 else None
+
+    # --- elements ----------------------------------------------------------------------------------------------------
+
+    def _load(self) -> list[Complex]:
+        """The values with which a transform begins."""
+        read, result = self._reader(), list[Complex]()
+        for number in range(self.stages.rounds(0)):
+            elements = self._elements(0, number)
+
+            def load(elements: list[ir.Value] = elements) -> list[Complex]:
+                return [self._loaded(read, element) for element in elements]
+
+            result += self._where(self._condition(0, number), load)
+        return result
+
+    def _loaded(self, read: Function[[ir.Value], Parts], element: ir.Value) -> Complex:
+        """One value of a transform: of real lines two elements, or one beside 0; of half a spectrum either half."""
+        b, zero = self.builder, ir.Constant(self.component, 0.0)
+        if self.kernel.packed:
+            return read(b.mul(element, I64(2)))[0], read(b.add(b.mul(element, I64(2)), I64(1)))[0]
+        if self.kernel.real[0]:
+            return read(element)[0], zero
+        if not self.kernel.real[1]:
+            value = read(element)
+            return value[0], value[1]
+        value = read(self._kept(element))
+        real_part, imaginary = self._mirrored(element, (value[0], value[1]))
+        return real_part, b.select(b.icmp_unsigned("==", element, I64(0)), zero, imaginary)
+
+    def _store(self, values: list[Complex]) -> None:
+        """The values with which a transform ends."""
+        write, last = self._writer(), len(self.stages.radices) - 1
+        radix = self.stages.radices[last]
+        for number in range(self.stages.rounds(last)):
+            own, elements = values[number * radix : (number + 1) * radix], self._elements(last, number)
+
+            def store(own: list[Complex] = own, elements: list[ir.Value] = elements) -> list[Complex]:
+                for element, value in zip(elements, own):
+                    self._stored(write, element, value)
+                return []
+
+            self._where(self._condition(last, number), store)
+
+    def _stored(self, write: Function[[ir.Value, Parts], object], element: ir.Value, value: Complex) -> None:
+        b = self.builder
+        if self.kernel.packed:
+            write(b.mul(element, I64(2)), value[:1])
+            write(b.add(b.mul(element, I64(2)), I64(1)), value[1:])
+        elif self.kernel.real[1]:
+            write(element, value[:1])
+        elif self.kernel.real[0]:
+            with b.if_then(b.icmp_unsigned("<", element, I64(self.kernel.spectrum))):
+                write(element, value)
+        else:
+            write(element, value)
+
+    def _elements(self, stage: int, number: int) -> list[ir.Value]:
+        """The numbers of the elements of the thread's butterfly in a round, in their line."""
+        b, count = self.builder, self.stages.butterflies(stage)
+        first = b.zext(self._number(number), I64)
+        return [b.add(first, I64(leg * count)) for leg in range(self.stages.radices[stage])]
+
+    def _number(self, number: int) -> ir.Value:
+        """The number of what the thread has in a round, if all threads have one each."""
+        return self.builder.add(self.thread, I32(number * self.stages.threads))
+
+    def _condition(self, stage: int, number: int) -> ir.Value | None:
+        """Whether the thread has a butterfly in a round, of a line that exists; None where all have."""
+        return self._below(number, self.stages.butterflies(stage))
+
+    def _below(self, number: int, count: int) -> ir.Value | None:
+        if (number + 1) * self.stages.threads <= count:
+            return self.exists
+        has = self.builder.icmp_unsigned("<", self._number(number), I32(count))
+        return self.builder.and_(self.exists, has) if self.exists else has
+
+    def _where(self, condition: ir.Value | None, compute: Function[[], list[Complex]]) -> list[Complex]:
+        """What is computed where the condition holds, and zeros elsewhere."""
+        if condition is None:
+            return compute()
+        b, before = self.builder, self.builder.block
+        with b.if_then(condition):
+            values, last = compute(), b.block
+        merged: list[Complex] = []
+        for value in values:
+            phis = []
+            for part in value:
+                phi = b.phi(self.component)
+                phi.add_incoming(part, last)
+                phi.add_incoming(ir.Constant(self.component, 0.0), before)
+                phis.append(phi)
+            merged.append((phis[0], phis[1]))
+        return merged
+
+    # --- spectra -----------------------------------------------------------------------------------------------------
+
+    def _transferred(self, values: list[Complex]) -> list[Complex]:
+        """What the callback makes of each element of the spectrum, which is dense."""
+        b, kernel = self.builder, self.kernel
+        element = llvm_element(self.module, kernel.dtype)
+        prototype = ir.FunctionType(element, [element, I64, BYTES])
+        callback = ir.Function(self.module, prototype, transfer_prototype(kernel.dtype).symbol)
+        info, line = b.inttoptr(self._slot("transfer_info"), BYTES), b.mul(self.line, I64(kernel.spectrum))
+
+        def apply(number: ir.Value, value: Complex) -> Complex:
+            if not any(kernel.real) or kernel.packed:
+                return call(number, value)
+            return self._mirrored(number, call(self._kept(number), self._mirrored(number, value)))
+
+        def call(number: ir.Value, value: Complex) -> Complex:
+            found = b.call(callback, [self._struct(value, element), b.add(line, number), info])
+            return b.extract_value(found, 0), b.extract_value(found, 1)
+
+        result: list[Complex] = []
+        for condition, numbers, own in self._spectrum(values):
+
+            def compute(numbers: list[ir.Value] = numbers, own: list[Complex] = own) -> list[Complex]:
+                return [apply(*each) for each in zip(numbers, own)]
+
+            result += self._where(condition, compute)
+        return result
+
+    def _kept(self, element: ir.Value) -> ir.Value:
+        """Which element of half a spectrum stands for one of the whole."""
+        b, spectrum = self.builder, self.kernel.spectrum
+        other = b.sub(I64(self.kernel.length), element)
+        return b.select(b.icmp_unsigned("<", element, I64(spectrum)), element, other)
+
+    def _mirrored(self, element: ir.Value, value: Complex) -> Complex:
+        """An element of the whole spectrum from the one that stands for it, and the other way round."""
+        b, conjugate = self.builder, self.fft.arithmetic.conjugate(value)[1]
+        kept = b.icmp_unsigned("<", element, I64(self.kernel.spectrum))
+        return value[0], b.select(kept, value[1], conjugate)
+
+    def _spectrum(self, values: list[Complex]) -> list[tuple[ir.Value | None, list[ir.Value], list[Complex]]]:
+        """By round whether the thread has elements of the spectrum, their numbers, and their values."""
+        if self.kernel.packed:
+            return [
+                (self._below(number, self._pairs), [low, high], values[2 * number : 2 * number + 2])
+                for number, (low, high) in enumerate(map(self._pair, range(self._pair_rounds)))
+            ]
+        last = len(self.stages.radices) - 1
+        radix = self.stages.radices[last]
+        return [
+            (self._condition(last, number), self._elements(last, number), values[number * radix : (number + 1) * radix])
+            for number in range(self.stages.rounds(last))
+        ]
+
+    # --- pairs of packed lines: a thread has both of two lists of values, k and half - k ------------------------------
+
+    @property
+    def _half(self) -> int:
+        return self.kernel.length // 2
+
+    @property
+    def _pairs(self) -> int:
+        return self._half // 2 + 1
+
+    @property
+    def _pair_rounds(self) -> int:
+        return -(-self._pairs // self.stages.threads)
+
+    def _pair(self, number: int) -> tuple[ir.Value, ir.Value]:
+        """The numbers of the thread's pair in a round."""
+        low = self.builder.zext(self._number(number), I64)
+        return low, self.builder.sub(I64(self._half), low)
+
+    def _factor(self, number: int) -> Complex:
+        b, pair = self.builder, ir.VectorType(self.component, 2)
+        table = b.bitcast(self.tables[-1], pair.as_pointer(1))
+        loaded = b.load(b.gep(table, [self._clamped(number)]), align=self.kernel.dtype.itemsize)
+        loaded.set_metadata("invariant.load", self.module.add_metadata([]))
+        return b.extract_element(loaded, I32(0)), b.extract_element(loaded, I32(1))
+
+    def _clamped(self, number: int) -> ir.Value:
+        """The number of the thread's pair in a round, 0 if it has none."""
+        own = self._number(number)
+        if (number + 1) * self.stages.threads <= self._pairs:
+            return own
+        return self.builder.select(self.builder.icmp_unsigned("<", own, I32(self._pairs)), own, I32(0))
+
+    def _split(self, values: list[Complex]) -> list[Complex]:
+        """Pairs of the spectrum from the transform of packed numbers."""
+        b, result = self.builder, list[Complex]()
+        self.fft.put(values)
+        for number in range(self._pair_rounds):
+            k = self._clamped(number)
+            other = b.select(b.icmp_unsigned("==", k, I32(0)), I32(0), b.sub(I32(self._half), k))
+            result += real.split(self.fft.arithmetic, self.fft.read(k), self.fft.read(other), self._factor(number))
+        return result
+
+    def _merged(self, pairs: list[Complex]) -> list[Complex]:
+        """What the transform to packed numbers begins with, from pairs of the spectrum."""
+        b, zero = self.builder, ir.Constant(self.component, 0.0)
+        if self.kernel.real[0]:
+            self.fft.barrier()
+        for number in range(self._pair_rounds):
+            k = self._number(number)
+            first = b.icmp_unsigned("==", k, I32(0))
+            low, high = (
+                (value[0], b.select(first, zero, value[1])) for value in pairs[2 * number : 2 * number + 2]
+            )  # imaginary parts of the zero and the Nyquist frequency count for nothing, as in NumPy
+            low, high = real.merge(self.fft.arithmetic, low, high, self._factor(number))
+            with b.if_then(b.icmp_unsigned("<", k, I32(self._pairs))):
+                self.fft.write(k, low)
+                with b.if_then(b.icmp_unsigned(">", b.mul(k, I32(2)), I32(0))):
+                    self.fft.write(b.sub(I32(self._half), k), high)
+        self.fft.barrier()
+        return self.fft.taken()
+
+    def _load_pairs(self) -> list[Complex]:
+        read, result = self._reader(), list[Complex]()
+        for number in range(self._pair_rounds):
+
+            def load(number: int = number) -> list[Complex]:
+                found = [read(element) for element in self._pair(number)]
+                return [(value[0], value[1]) for value in found]
+
+            result += self._where(self._below(number, self._pairs), load)
+        return result
+
+    def _store_pairs(self, values: list[Complex]) -> None:
+        b, write = self.builder, self._writer()
+        for condition, (low, high), (first, second) in self._spectrum(values):
+
+            def store(
+                low: ir.Value = low, high: ir.Value = high, first: Complex = first, second: Complex = second
+            ) -> list[Complex]:
+                write(low, first)
+                with b.if_then(b.icmp_unsigned("!=", low, high)):
+                    write(high, second)
+                return []
+
+            self._where(condition, store)
+
+    # --- both sides --------------------------------------------------------------------------------------------------
+
+    def _offset(self, side: str, element: ir.Value) -> ir.Value:
+        """Of an element of the thread's line, in elements from the side's address."""
+        b = self.builder
+        distance = b.mul(self.line, self._slot(f"{side}_distance"))
+        dense = self.kernel.dense[side == "target"]
+        return b.add(distance, element if dense else b.mul(element, self._slot(f"{side}_stride")))
+
+    def _reader(self) -> Function[[ir.Value], Parts]:
+        """What gives an element of the thread's line."""
+        b, dtype = self.builder, self.kernel.side(0)
+        if not self.kernel.load:
+            stored = self._stored_type(dtype)
+            source = b.bitcast(self._pointer("source"), stored.as_pointer(1))
+
+            def read(element: ir.Value) -> Parts:
+                value = b.load(b.gep(source, [self._offset("source", element)]), align=dtype.itemsize)
+                return tuple(b.extract_element(value, I32(k)) for k in (0, 1)) if dtype.kind == "c" else (value,)
+
+            return read
+        element_type = llvm_element(self.module, dtype)
+        callback = self._callback("prolog", dtype, element_type, [BYTES, I64, BYTES, BYTES])
+        data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("source", "load_info"))
+
+        def call(element: ir.Value) -> Parts:
+            value = b.call(callback, [data, self._offset("source", element), info, ir.Constant(BYTES, None)])
+            return tuple(b.extract_value(value, k) for k in (0, 1)) if dtype.kind == "c" else (value,)
+
+        return call
+
+    def _writer(self) -> Function[[ir.Value, Sequence[ir.Value]], object]:
+        """What takes an element of the thread's line."""
+        b, dtype = self.builder, self.kernel.side(1)
+        if not self.kernel.store:
+            stored = self._stored_type(dtype)
+            target = b.bitcast(self._pointer("target"), stored.as_pointer(1))
+
+            def write(element: ir.Value, value: Sequence[ir.Value]) -> None:
+                made: ir.Value = value[0]
+                if dtype.kind == "c":
+                    made = ir.Constant(stored, ir.Undefined)
+                    for k in (0, 1):
+                        made = b.insert_element(made, value[k], I32(k))
+                b.store(made, b.gep(target, [self._offset("target", element)]), align=dtype.itemsize)
+
+            return write
+        element_type = llvm_element(self.module, dtype)
+        callback = self._callback("epilog", dtype, ir.VoidType(), [BYTES, I64, element_type, BYTES, BYTES])
+        data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("target", "store_info"))
+
+        def call(element: ir.Value, value: Sequence[ir.Value]) -> None:
+            made = self._struct(value, element_type) if dtype.kind == "c" else value[0]
+            b.call(callback, [data, self._offset("target", element), made, info, ir.Constant(BYTES, None)])
+
+        return call
+
+    def _stored_type(self, dtype: np.dtype) -> ir.Type:
+        return ir.VectorType(self.component, 2) if dtype.kind == "c" else self.component
+
+    def _struct(self, value: Sequence[ir.Value], element: ir.Type) -> ir.Value:
+        made = self.builder.insert_value(ir.Constant(element, ir.Undefined), value[0], 0)
+        return self.builder.insert_value(made, value[1], 1)
+
+    def _callback(self, side: str, dtype: np.dtype, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+        return ir.Function(self.module, ir.FunctionType(result, arguments), cufft_prototype(side, dtype).symbol)
+
+    # --- parameters --------------------------------------------------------------------------------------------------
+
+    def _slot(self, name: str) -> ir.Value:
+        place = self.builder.gep(self.function.args[0], [I32(0), I32(SLOTS.index(name))])
+        return self.builder.load(place, align=8)
+
+    def _pointer(self, name: str) -> ir.Value:
+        return self.builder.inttoptr(self._slot(name), I8.as_pointer(1))
+
+    def _register(self, name: str) -> ir.Value:
+        symbol = f"llvm.nvvm.read.ptx.sreg.{name}.x"
+        function = ir.Function(self.module, ir.FunctionType(I32, []), symbol)
+        return self.builder.call(function, [])

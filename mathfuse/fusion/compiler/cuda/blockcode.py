@@ -1,0 +1,41 @@
+"""Code of kernels that transform in a block, with cuFFT's callbacks linked into both sides.
+
+A kernel is code of its own, kept apart from the callbacks: a new one costs its own lowering and a link. It calls them
+by cuFFT's prototypes, so that what cuFFT inlines serves here as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from llvmlite import ir
+
+from mathfuse.fusion.compiler.cuda import toolchain
+from mathfuse.fusion.compiler.cuda.blockbody import Body
+from mathfuse.fusion.compiler.cuda.blocks import NAME, BlockKernel
+from mathfuse.fusion.compiler.emit.target import CUDA
+from mathfuse.fusion.compiler.key import library_digest
+from mathfuse.runtime.cache import Artifact, default_store
+
+
+def lower(kernel: BlockKernel) -> str:
+    """The LLVM module as text."""
+    module = ir.Module(name="mathfuse", context=ir.Context())
+    module.triple, module.data_layout = CUDA.triple, CUDA.data_layout
+    Body(kernel, module).build()
+    return str(module)
+
+
+def ltoir(kernel: BlockKernel) -> bytes:
+    """The LTO-IR, from the disk cache where it is known."""
+
+    def make() -> Artifact:
+        return Artifact(toolchain.nvvm(lower(kernel), kernel.arch, lto=True, fastmath=True), {})
+
+    key = f"{kernel!r}; target={toolchain.identity()}; library={library_digest()}"
+    return default_store().get_or_make(key, make, f"{NAME} of {kernel.length}").payload
+
+
+def link(kernel: BlockKernel, callbacks: Sequence[bytes]) -> tuple[bytes, str]:
+    """The cubin with the LTO-IR of a kernel's callbacks, and the linker's report."""
+    return toolchain.link([ltoir(kernel), *callbacks], kernel.arch)
