@@ -109,14 +109,13 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
     writer = Writer(unit.layout, compiled.weak_bits)
     writer.integers("shape", *x.shape)
     writer.operand("w", array)
-    info, factors = cp.asarray(writer.block), cp.asarray(kernel.table())
+    info = cp.asarray(writer.block)
     cubin, _ = link(kernel, [compiled.ltoir])
     parameters = np.zeros(len(SLOTS), np.int64)
     slots = {
         "source": x.data.ptr,
         "target": y.data.ptr,
         f"{name}_info": info.data.ptr,
-        "twiddles": factors.data.ptr,
         "batch": x.shape[0],
         **{f"{each}_stride": 1 for each in ("source", "target")},
         **{f"{each}_distance": x.shape[1] for each in ("source", "target")},
@@ -130,7 +129,7 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
         launch(0)
         return y
 
-    run.alive = info, factors  # as long as it may be called
+    run.alive = info  # as long as it may be called
     return run
 
 

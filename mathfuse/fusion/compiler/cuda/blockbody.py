@@ -48,10 +48,7 @@ class Body:
         self._divide_threads()
         shared = ir.GlobalVariable(module, ir.ArrayType(I8, 0), "mathfuse_shared", addrspace=SHARED)
         shared.linkage, shared.align = "external", 16
-        table, self.tables = self._pointer("twiddles"), list[ir.Value]()
-        for each in kernel.tables:
-            self.tables.append(table)
-            table = self.builder.gep(table, [I64(each.nbytes)])
+        self.tables = [self._constant(f"twiddles_{k}", each.tobytes()) for k, each in enumerate(kernel.tables)]
         self._place = kernel.bits, self.thread, self.member, shared
         self.fft = BlockFft(self.builder, kernel.block, *self._place, self.tables[0])
 
@@ -387,7 +384,15 @@ class Body:
     def _callback(self, side: str, dtype: np.dtype, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
         return ir.Function(self.module, ir.FunctionType(result, arguments), cufft_prototype(side, dtype).symbol)
 
-    # --- parameters --------------------------------------------------------------------------------------------------
+    # --- parameters and constants ------------------------------------------------------------------------------------
+
+    def _constant(self, name: str, data: bytes) -> ir.Value:
+        """A pointer to bytes that are loaded with the code."""
+        kind = ir.ArrayType(I8, len(data))
+        constant = ir.GlobalVariable(self.module, kind, name, addrspace=1)
+        constant.linkage, constant.global_constant, constant.align = "internal", True, 16
+        constant.initializer = ir.Constant(kind, bytearray(data))
+        return self.builder.bitcast(constant, I8.as_pointer(1))
 
     def _slot(self, name: str) -> ir.Value:
         place = self.builder.gep(self.function.args[0], [I32(0), I32(SLOTS.index(name))])

@@ -13,7 +13,7 @@ from mathfuse.device.fft.block import Block
 NAME = "mathfuse_block_fft"
 # What its parameter, an array of int64 that is passed by value, holds; strides and distances in elements.
 SLOTS = (
-    *("source", "target", "load_info", "transfer_info", "store_info", "twiddles", "batch"),
+    *("source", "target", "load_info", "transfer_info", "store_info", "batch"),
     *("source_stride", "source_distance", "target_stride", "target_distance"),
 )
 
@@ -94,10 +94,6 @@ class BlockKernel:
         stages = self.block.stages
         found = [twiddles.table(each, self.double) for each in (stages, *([stages.backward] if self.transfer else []))]
         return [*found, *([real.table(self.length, self.double)] if self.packed else [])]
-
-    def table(self) -> npt.NDArray[np.complexfloating]:
-        """What the slot ``twiddles`` leads to."""
-        return np.concatenate(self.tables)
 
     def blocks(self, batch: int) -> int:
         """Blocks of a launch."""

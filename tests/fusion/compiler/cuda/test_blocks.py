@@ -38,11 +38,11 @@ def numbers(shape, dtype):
 
 def launch(kernel, x, y, callbacks=None):
     """Transforms `x` into `y`; `callbacks` are units by hook."""
-    callbacks, factors, block = callbacks or {}, kernel.table(), np.zeros(len(SLOTS), np.int64)
+    callbacks, block = callbacks or {}, np.zeros(len(SLOTS), np.int64)
     informations = {hook: information(unit) for hook, unit in callbacks.items()}
     infos = [informations[hook].ctypes.data if hook in callbacks else 0 for hook in ("load", "transfer", "store")]
     steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
-    block[:] = x.ctypes.data, y.ctypes.data, *infos, factors.ctypes.data, x.shape[0], *steps
+    block[:] = x.ctypes.data, y.ctypes.data, *infos, x.shape[0], *steps
     run = threads.kernel(kernel, [unit.lower()[0] for unit in callbacks.values()])
     run(block, kernel.blocks(x.shape[0]))
 

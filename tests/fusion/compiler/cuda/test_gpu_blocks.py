@@ -34,11 +34,10 @@ def launch(kernel, x, y, callbacks=None):
     """Transforms `x` into `y`, both on the GPU; `callbacks` are units by hook."""
     callbacks = callbacks or {}
     infos = {hook: cupy.asarray(information(unit)) for hook, unit in callbacks.items()}
-    factors = cupy.asarray(kernel.table())
     pointers = [infos[hook].data.ptr if hook in infos else 0 for hook in ("load", "transfer", "store")]
     steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
     block = np.zeros(len(SLOTS), np.int64)
-    block[:] = x.data.ptr, y.data.ptr, *pointers, factors.data.ptr, x.shape[0], *steps
+    block[:] = x.data.ptr, y.data.ptr, *pointers, x.shape[0], *steps
     cubin, _ = link(kernel, [Compiled(unit).ltoir for unit in callbacks.values()])
     loaded = driver.load_kernel(cubin, NAME, 0)
     assert loaded.local_bytes == 0
