@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mathfuse.fusion import tuning
 from mathfuse.fusion.elementwise.layouts import Layout
+from mathfuse.fusion.transforms.cuda.blocks import fits_blocks
 from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
@@ -21,6 +22,7 @@ from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
+BLOCKS = tuple(replace(fuse, block=True) for fuse in FUSES)
 
 
 @dataclass(frozen=True)
@@ -40,28 +42,30 @@ class Chosen:
     rejected: tuple[tuple[str, str], ...] = ()
 
 
-def candidates(pipeline: Pipeline, x: Layout, out: Layout) -> list[Program]:
-    """The different programs there are, the one without callbacks first."""
+def candidates(pipeline: Pipeline, x: Layout, out: Layout, blocks: bool = False) -> list[Program]:
+    """The different programs there are, the one without callbacks first; those of own kernels where `blocks`."""
     found: dict[object, Program] = {}
-    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
+    for fuse in BLOCKS if blocks else (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
         program = build(pipeline, x, out, fuse)
-        found.setdefault(program.steps, program)
+        if all(fits_blocks(step.call) for step in program.transforms if step.block):
+            found.setdefault(program.steps, program)
     return list(found.values())
 
 
 def name_of(program: Program) -> str:
-    """The strategy: ``"callback"`` where anything is fused, else ``"sequence"``."""
-    return "callback" if program.hooks else "sequence"
+    """The strategy: ``"kernel"`` of own kernels, ``"callback"`` where anything is fused, else ``"sequence"``."""
+    return "kernel" if program.fuse.block else "callback" if program.hooks else "sequence"
 
 
 def label(program: Program) -> str:
     """The strategy, and what is fused."""
+    name = name_of(program)
     if not program.hooks:
-        return "sequence"
+        return name
     sides = [(h, side) for s in program.transforms for h, side in ((s.load, "conversion"), (s.store, "scale")) if h]
     inside = " and ".join(hook.map.role or side for hook, side in sides)
     gathered = ", input gathered" if program.fuse.gather else ""
-    return f"callback ({inside} inside{', the rest in kernels' if program.maps else ''}{gathered})"
+    return f"{name} ({inside} inside{', the rest in kernels' if program.maps else ''}{gathered})"
 
 
 def choose(
@@ -82,7 +86,13 @@ def choose(
         Gives milliseconds of an engine, where strategies are to be timed unless they were before.
     """
     version = cufft.version()
-    found = [(program, flaw(program, version)) for program in candidates(pipeline, x, out)]
+    programs = candidates(pipeline, x, out, blocks=strategy == "kernel")
+    if not programs:
+        raise UnsupportedError(
+            "own kernels transform axes of at most 16384 elements, in float64 of 8192, without prime factors above 13: "
+            'take strategy="callback" or "sequence", or leave the choice open'
+        )
+    found = [(program, flaw(program, version)) for program in programs]
     chosen = _chosen([p for p, why in found if not why], pipeline, place, strategy, time)
     return replace(chosen, rejected=(*chosen.rejected, *((label(p), why) for p, why in found if why)))
 
@@ -95,9 +105,9 @@ def _chosen(
     time: Callable[[Engine], float] | None,
 ) -> Chosen:
     wanted = [p for p in programs if strategy in (None, name_of(p))] or programs
-    if strategy == "callback":  # as much as can be
+    if strategy in ("callback", "kernel"):  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
-    if len(wanted) == 1 or strategy == "callback":
+    if len(wanted) == 1 or strategy in ("callback", "kernel"):
         return _first_that_works(wanted, pipeline, place, _why_only(programs, strategy))
     key = _key(programs[0], pipeline, place)
     rows = tuning.recall(key)

@@ -52,5 +52,6 @@ FLAWS = (
 
 def flaw(program: Program, version: Version) -> str:
     """Why a program would be wrong with a version of cuFFT; the empty string where it is right."""
-    found = (f for f in FLAWS if f.since <= version < f.fixed and any(map(f.concerns, program.transforms)))
+    steps = [step for step in program.transforms if not step.block]
+    found = (f for f in FLAWS if f.since <= version < f.fixed and any(map(f.concerns, steps)))
     return next((f.reason for f in found), "")

@@ -14,8 +14,9 @@ from mathfuse.fusion.compiler.cuda.artifacts import Compiled
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.compiler.cuda.table import THREADS, VALUES, table_parameters
 from mathfuse.fusion.elementwise.layouts import MOST_ALIGNED
+from mathfuse.fusion.transforms.cuda.blocks import BlockTransform
 from mathfuse.fusion.transforms.cuda.code import Code
-from mathfuse.fusion.transforms.cuda.program import Buffer, Hook, Map, Program, Transform
+from mathfuse.fusion.transforms.cuda.program import Buffer, Map, Program, Transform
 from mathfuse.runtime.cuda import cufft, driver
 from mathfuse.runtime.cuda.frameworks import Framework, lacking_memory
 from mathfuse.runtime.cuda.memory import PoolArray
@@ -90,7 +91,7 @@ class Lane:
         tables = self._make_tables(parts)
         self._tables = list(tables.values())
         self._pointing = [table for table in self._tables if table.slots]
-        transforms = {step: self._planned(step, parts, tables) for step in program.transforms}
+        transforms = {step: self._planned(step, parts, tables) for step in program.transforms if not step.block}
         self.work_bytes = [transform.work_bytes for transform in transforms.values()]
         places, room_bytes = pieces([room.layout.nbytes for room in program.rooms])
         start = self._allocate(room_bytes + max(self.work_bytes, default=0))
@@ -103,6 +104,8 @@ class Lane:
                 launch = self._launch(step, parts)
                 blocks[step] = launch.parameters
                 self._runs.append(self._kernel(launch, _code(parts, step)))
+            elif step.block:
+                self._runs.append(self._blocks_of(step, parts, tables))
             else:
                 transform = transforms[step]
                 if transform.work_bytes:  # else it may be where the result begins, which cuFFT takes ill
@@ -168,14 +171,15 @@ class Lane:
         return tables
 
     def _planned(self, step: Transform, parts: Parts, tables: dict[Map, Table]) -> cufft.Transform:
-        def hooked(hook: Hook) -> cufft.Hook:
-            code = _code(parts, hook.map)
-            assert isinstance(code.compiled, Compiled)
-            assert code.unit.dtype is not None
-            side: Any = code.unit.side
-            return cufft.Hook(side, code.unit.dtype, code.compiled.ltoir, tables[hook.map].address)
+        return cufft.Transform(step.call, _hooked(step, parts, tables), self._device)
 
-        return cufft.Transform(step.call, [hooked(hook) for hook in (step.load, step.store) if hook], self._device)
+    def _blocks_of(self, step: Transform, parts: Parts, tables: dict[Map, Table]) -> Run:
+        transform = BlockTransform(step.call, step.forward, _hooked(step, parts, tables), self._device)
+        transform.set_stream(self.stream)
+        source, target, run = self._numbers[step.source.name], self._numbers[step.target.name], transform.run
+        if (source, target) == (0, 1) and self._alone and not self._pointing:
+            self._only = run
+        return lambda addresses: run(addresses[source], addresses[target])
 
     def _launch(self, step: Map, parts: Parts) -> driver.Launch:
         code = _code(parts, step)
@@ -229,6 +233,18 @@ class Lane:
         """An address that is aligned as that of a buffer will be."""
         number = self._numbers[buffer.name]
         return self._addresses[number] + (buffer.layout.alignment % MOST_ALIGNED if number < len(PRETENDED) else 0)
+
+
+def _hooked(step: Transform, parts: Parts, tables: dict[Map, Table]) -> list[cufft.Hook]:
+    """The callbacks of a transform, with the addresses of their parameters."""
+    hooks = []
+    for map_ in (hook.map for hook in (step.load, step.store) if hook):
+        code = _code(parts, map_)
+        assert isinstance(code.compiled, Compiled)
+        assert code.unit.dtype is not None
+        side: Any = code.unit.side
+        hooks.append(cufft.Hook(side, code.unit.dtype, code.compiled.ltoir, tables[map_].address))
+    return hooks
 
 
 def _code(parts: Parts, map_: Map) -> Code:

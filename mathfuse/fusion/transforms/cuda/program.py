@@ -25,12 +25,13 @@ class Fuse:
     """Whether what is done on the way in, and on the way out, becomes a callback.
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
-    the algorithm for an array without gaps.
+    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
+    block: bool = False
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Hook:
 
 @dataclass(frozen=True)
 class Transform:
-    """One call of cuFFT."""
+    """One call of cuFFT, or of an own kernel that does the same by blocks of threads."""
 
     call: Call
     forward: bool
@@ -93,13 +94,14 @@ class Transform:
     target: Buffer
     load: Hook | None = None
     store: Hook | None = None
+    block: bool = False
 
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
         inside = [f"{hook.map.role or 'convert'} inside" for hook in (self.load, self.store) if hook]
         source = self.load.map.source.name if self.load else self.source.name
         target = self.store.map.target.name if self.store else self.target.name
-        name = f"cuFFT {self.call.family}({shape}) × {self.call.batch}"
+        name = f"{'blocks' if self.block else 'cuFFT'} {self.call.family}({shape}) × {self.call.batch}"
         return " → ".join([source, ", ".join([name, *inside]), target])
 
 
@@ -193,14 +195,15 @@ class _Builder:
         order = [a for a in self.here.layout.order() if a in remaining]
         others = order if family == "c2c" else [a for a in order if a != real]
         count = len(others)
-        runs = [tuple(others[k - n : k]) for n in range(min(MOST_AXES, count), 0, -1) for k in range(count, n - 1, -1)]
+        most = 1 if self.fuse.block else MOST_AXES
+        runs = [tuple(others[k - n : k]) for n in range(min(most, count), 0, -1) for k in range(count, n - 1, -1)]
         if family == "c2c" or real not in remaining:
             return runs
         if family == "r2c":
-            return [(*others[len(others) - k + 1 :], real) for k in range(min(MOST_AXES, len(order)), 0, -1)]
+            return [(*others[len(others) - k + 1 :], real) for k in range(min(most, len(order)), 0, -1)]
         if not others:
             return [(real,)]
-        if len(order) > MOST_AXES:
+        if len(order) > most:
             return runs
         # cuFFT writes to the input of a complex-to-real transform of several axes. So the user's is transformed along
         # the others first; where these are long a copy, and then all axes in one call, take less time.
@@ -232,7 +235,7 @@ class _Builder:
         target, side = self._target(family, group, batch, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        step = Transform(call, problem.kind.forward, source, target, load)
+        step = Transform(call, problem.kind.forward, source, target, load, block=self.fuse.block)
         self.here = target
         after = self._after(problem, target, last) if final else None
         if after and self.fuse.store:

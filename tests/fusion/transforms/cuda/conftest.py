@@ -34,6 +34,7 @@ def gpu(monkeypatch):
     monkeypatch.setattr(engine, "loaded", lambda kernel, device: kernel)
     monkeypatch.setattr(engine, "_writer", lambda device: played.WRITER)
     monkeypatch.setattr(lanes.driver, "Launch", played.Launch)
+    monkeypatch.setattr(lanes, "BlockTransform", played.BlockTransform)
     monkeypatch.setattr(lanes, "record", lambda *_: None)
     monkeypatch.setattr(cufft, "Transform", played.Transform)
     monkeypatch.setattr(cufft, "version", lambda: (12, 0, 0))

@@ -16,9 +16,10 @@ from numpy.lib.stride_tricks import as_strided
 from mathfuse.fusion.compiler.analysis import Analysis
 from mathfuse.fusion.compiler.cuda.artifacts import Compiled
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
+from mathfuse.fusion.transforms.cuda.blocks import SOURCE, TARGET, kernel_of, parameters
 from mathfuse.runtime.cuda.arrays import as_device
 from mathfuse.runtime.errors import UnsupportedError
-from tests.fusion.compiler.cuda import emulator
+from tests.fusion.compiler.cuda import emulator, threads
 from tests.runtime.cuda.fakes import Interface
 from tests.spaces import Space, memory_of
 
@@ -131,6 +132,22 @@ class Transform:
         block = at(hook.info, (hook.ltoir.layout.size,), np.int64)
         for index in np.ndindex(y.shape):
             store(target, sum(i * s for i, s in zip(index, strides)), y[index].reshape(1), block)
+
+
+class BlockTransform:
+    """An own kernel, every thread of a block run by one of this processor."""
+
+    def __init__(self, call: Any, forward: bool, hooks: Any, device: int) -> None:
+        kernel = kernel_of(call, forward, [hook.side for hook in hooks], "sm_90a")
+        self.launch = threads.kernel(kernel, [hook.ltoir.lower()[0] for hook in hooks])
+        self.parameters, self.blocks = parameters(call, hooks), kernel.blocks(call.batch)
+
+    def set_stream(self, stream: int) -> None:
+        self.stream = stream
+
+    def run(self, source: int, target: int) -> None:
+        self.parameters[SOURCE], self.parameters[TARGET] = source, target
+        self.launch(self.parameters, self.blocks)
 
 
 class PlayedSpace(Space):

@@ -1,0 +1,84 @@
+"""Transforms by own kernels in the place of cuFFT's: what they can do, and how they are run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from mathfuse.device.fft.block import block_of
+from mathfuse.device.fft.shapes import is_supported, stages_of
+from mathfuse.fusion.compiler.cuda.blockcode import link
+from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
+from mathfuse.runtime.cuda import driver
+from mathfuse.runtime.cuda.cufft import Call, Hook
+
+SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
+
+
+def fits_blocks(call: Call) -> bool:
+    """Whether one kernel can do it: one axis that a block of threads holds."""
+    return len(call.lengths) == 1 and is_supported(_complex_length(call), call.double)
+
+
+def kernel_of(call: Call, forward: bool, sides: Sequence[str], arch: str) -> BlockKernel:
+    """The kernel for a transform with callbacks on some sides."""
+    across = call.input.distance < call.input.stride and call.output.distance < call.output.stride
+    return BlockKernel(
+        length=call.lengths[0],
+        block=block_of(stages_of(_complex_length(call)), across),
+        double=call.double,
+        forward=forward,
+        real=(call.family == "r2c", call.family == "c2r"),
+        load="prolog" in sides,
+        store="epilog" in sides,
+        transfer=False,
+        dense=(call.input.stride == 1, call.output.stride == 1),
+        arch=arch,
+    )
+
+
+def _complex_length(call: Call) -> int:
+    """Of the complex transform that does it: of an even number of real ones half as long."""
+    n = math.prod(call.lengths)
+    return n // 2 if call.family != "c2c" and n % 2 == 0 else n
+
+
+class BlockTransform:
+    """A kernel with its parameters, used as `cufft.Transform` is; it needs no work area."""
+
+    work_bytes = 0
+
+    def __init__(self, call: Call, forward: bool, hooks: Sequence[Hook], device: int) -> None:
+        kernel = kernel_of(call, forward, [hook.side for hook in hooks], driver.architecture(device))
+        cubin, _ = link(kernel, [hook.ltoir for hook in hooks])
+        loaded = driver.load_kernel(cubin, NAME, device)
+        self._parameters = parameters(call, hooks)
+        self._launch = driver.Launch(
+            loaded, kernel.blocks(call.batch), kernel.block.threads, self._parameters, kernel.shared_bytes
+        )
+        self._stream = 0
+
+    def set_stream(self, stream: int) -> None:
+        self._stream = stream
+
+    def run(self, source: int, target: int) -> None:
+        """Transform from one device address to another; the caller holds the device guard."""
+        self._parameters[SOURCE], self._parameters[TARGET] = source, target
+        self._launch(self._stream)
+
+
+def parameters(call: Call, hooks: Sequence[Hook]) -> np.ndarray:
+    """What a launch is given, but for the addresses of source and target."""
+    infos = {hook.side: hook.info for hook in hooks}
+    values = {
+        "load_info": infos.get("prolog", 0),
+        "store_info": infos.get("epilog", 0),
+        "batch": call.batch,
+        "source_stride": call.input.stride,
+        "source_distance": call.input.distance,
+        "target_stride": call.output.stride,
+        "target_distance": call.output.distance,
+    }
+    return np.array([values.get(slot, 0) for slot in SLOTS], np.int64)

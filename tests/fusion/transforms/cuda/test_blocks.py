@@ -1,0 +1,53 @@
+"""Own kernels in the place of cuFFT's, on a GPU that is played: a sample of the generated cases, and of what is not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import mathfuse as mf
+from mathfuse.fusion.transforms import choices
+
+from .cases import COUNT, case, check
+from .test_emulated import can_be_played, close
+
+
+@pytest.fixture(autouse=True)
+def strategies(monkeypatch):
+    monkeypatch.setitem(choices.STRATEGIES, "cuda", (*choices.STRATEGIES["cuda"], "kernel"))
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_cases(gpu, start):
+    sample = [replace(each, strategy="kernel") for each in map(case, range(start, COUNT, 200)) if can_be_played(each)]
+    found = [check(each, gpu) for each in sample]
+    done = [each for each in found if "own kernels transform axes" not in each]
+    assert len(done) >= len(sample) // 2 > 0
+    assert not any(done), "\n".join(done)
+
+
+@mf.epilog
+def weighted(value, index, w):
+    return value * w[index]
+
+
+@pytest.mark.parametrize("kind", ["fft", "rfft", "fft2", "rfft2", "ifftn", "rfftn"])
+def test_one_axis_after_the_other_with_callbacks_inside(gpu, kind):
+    x = np.random.default_rng(0).standard_normal((4, 6, 10))
+    expected = getattr(np.fft, kind)(x)
+    w = np.random.default_rng(1).standard_normal(expected.shape)
+    plan = mf.fft.FFT(gpu.array(x), kind=kind)
+    plan.plan(prolog=mf.scale(factor=2.0), epilog=weighted(w=gpu.array(w)), strategy="kernel")
+    close(gpu.numpy(plan.execute()), 2 * expected * w)
+    text = str(plan.explain())
+    assert plan.explain().strategy == "kernel"
+    assert "blocks" in text
+    assert "cuFFT c2c" not in text
+
+
+def test_what_own_kernels_do_not_do(gpu):
+    for shape in ((17,), (32768,), (4, 34)):
+        with pytest.raises(mf.UnsupportedError, match="own kernels transform axes of at most 16384 elements"):
+            mf.fft.fft(gpu.array(np.ones(shape, np.complex64)), strategy="kernel")
