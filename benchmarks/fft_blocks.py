@@ -99,6 +99,7 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
         store=side == "epilog",
         transfer=side == "filter",
         dense=(True, True),
+        nested=False,
         arch=arch,
     )
     array = as_device(w, "w")

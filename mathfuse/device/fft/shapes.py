@@ -56,7 +56,7 @@ class Stages:
 
 def is_supported(length: int, double: bool) -> bool:
     """Whether a block can do it: no prime factor above 13, and it fits into registers and shared memory."""
-    return 2 <= length <= (8192 if double else 16384) and bool(cuts(length))
+    return length <= (8192 if double else 16384) and bool(cuts(length))
 
 
 def stages_of(length: int) -> Stages:
@@ -99,7 +99,7 @@ def split(n: int) -> int:
 @functools.cache
 def _factorings(length: int) -> tuple[tuple[int, ...], ...]:
     """Radices in falling order whose product is `length`, with as few stages as there can be, or one more."""
-    found = sorted(_falling(length, LARGEST_RADIX), key=len)
+    found = sorted(_falling(length, LARGEST_RADIX), key=len) if length > 1 else [(1,)]
     return tuple(radices for radices in found if len(radices) <= len(found[0]) + 1)
 
 

@@ -323,6 +323,11 @@ class Body:
         """Of an element of the thread's line, in elements from the side's address."""
         b = self.builder
         distance = b.mul(self.line, self._slot(f"{side}_distance"))
+        if self.kernel.nested:
+            line, inner = (b.trunc(each, I32) for each in (self.line, self._slot("inner")))
+            outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
+            distance = b.mul(own, self._slot(f"{side}_distance"))
+            distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
         dense = self.kernel.dense[side == "target"]
         return b.add(distance, element if dense else b.mul(element, self._slot(f"{side}_stride")))
 

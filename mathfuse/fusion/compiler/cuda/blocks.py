@@ -15,6 +15,7 @@ NAME = "mathfuse_block_fft"
 SLOTS = (
     *("source", "target", "load_info", "transfer_info", "store_info", "batch"),
     *("source_stride", "source_distance", "target_stride", "target_distance"),
+    *("inner", "source_outer", "target_outer"),
 )
 
 
@@ -40,6 +41,8 @@ class BlockKernel:
         A filter: forward, a callback on each element of the spectrum, and back.
     dense
         Whether elements of a line are neighbours, in the source and in the target.
+    nested
+        Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
     arch
         GPU architecture.
     """
@@ -53,6 +56,7 @@ class BlockKernel:
     store: bool
     transfer: bool
     dense: tuple[bool, bool]
+    nested: bool
     arch: str
 
     @property

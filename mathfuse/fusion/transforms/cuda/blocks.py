@@ -11,18 +11,21 @@ from mathfuse.device.fft.block import block_of
 from mathfuse.device.fft.shapes import is_supported, stages_of
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
+from mathfuse.fusion.transforms.cuda.program import Lines, Transform
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.cufft import Call, Hook
 
+MOST_LINES = 1 << 31
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
 
 
 def fits_blocks(call: Call) -> bool:
     """Whether one kernel can do it: one axis that a block of threads holds."""
-    return len(call.lengths) == 1 and is_supported(_complex_length(call), call.double)
+    one = len(call.lengths) == 1 and call.batch < MOST_LINES
+    return one and is_supported(_complex_length(call), call.double)
 
 
-def kernel_of(call: Call, forward: bool, sides: Sequence[str], arch: str) -> BlockKernel:
+def kernel_of(call: Call, lines: Lines, forward: bool, sides: Sequence[str], arch: str) -> BlockKernel:
     """The kernel for a transform with callbacks on some sides."""
     across = call.input.distance < call.input.stride and call.output.distance < call.output.stride
     return BlockKernel(
@@ -35,6 +38,7 @@ def kernel_of(call: Call, forward: bool, sides: Sequence[str], arch: str) -> Blo
         store="epilog" in sides,
         transfer=False,
         dense=(call.input.stride == 1, call.output.stride == 1),
+        nested=lines.inner < call.batch,
         arch=arch,
     )
 
@@ -50,11 +54,13 @@ class BlockTransform:
 
     work_bytes = 0
 
-    def __init__(self, call: Call, forward: bool, hooks: Sequence[Hook], device: int) -> None:
-        kernel = kernel_of(call, forward, [hook.side for hook in hooks], driver.architecture(device))
+    def __init__(self, step: Transform, hooks: Sequence[Hook], device: int) -> None:
+        assert step.block
+        call, arch = step.call, driver.architecture(device)
+        kernel = kernel_of(call, step.block, step.forward, [hook.side for hook in hooks], arch)
         cubin, _ = link(kernel, [hook.ltoir for hook in hooks])
         loaded = driver.load_kernel(cubin, NAME, device)
-        self._parameters = parameters(call, hooks)
+        self._parameters = parameters(call, step.block, hooks)
         self._launch = driver.Launch(
             loaded, kernel.blocks(call.batch), kernel.block.threads, self._parameters, kernel.shared_bytes
         )
@@ -69,13 +75,16 @@ class BlockTransform:
         self._launch(self._stream)
 
 
-def parameters(call: Call, hooks: Sequence[Hook]) -> np.ndarray:
+def parameters(call: Call, lines: Lines, hooks: Sequence[Hook]) -> np.ndarray:
     """What a launch is given, but for the addresses of source and target."""
     infos = {hook.side: hook.info for hook in hooks}
     values = {
         "load_info": infos.get("prolog", 0),
         "store_info": infos.get("epilog", 0),
         "batch": call.batch,
+        "inner": lines.inner,
+        "source_outer": lines.source,
+        "target_outer": lines.target,
         "source_stride": call.input.stride,
         "source_distance": call.input.distance,
         "target_stride": call.output.stride,

@@ -174,7 +174,7 @@ class Lane:
         return cufft.Transform(step.call, _hooked(step, parts, tables), self._device)
 
     def _blocks_of(self, step: Transform, parts: Parts, tables: dict[Map, Table]) -> Run:
-        transform = BlockTransform(step.call, step.forward, _hooked(step, parts, tables), self._device)
+        transform = BlockTransform(step, _hooked(step, parts, tables), self._device)
         transform.set_stream(self.stream)
         source, target, run = self._numbers[step.source.name], self._numbers[step.target.name], transform.run
         if (source, target) == (0, 1) and self._alone and not self._pointing:

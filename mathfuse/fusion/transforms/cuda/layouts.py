@@ -24,11 +24,17 @@ class Side:
         What cuFFT is told.
     strides
         Elements between neighbours along each axis of the array; 0 where there is one element only.
+    split, inner, outer
+        For own kernels: how many axes of the batch are told apart as outer ones, how many lines follow each other at
+        the view's distance, and the distance of the next ones.
     """
 
     view: View
     batch: int
     strides: Shape
+    split: int
+    inner: int
+    outer: int
 
     def nested(self, extents: Shape) -> bool:
         """Whether every offset belongs to one index only, so that an index can be found from it."""
@@ -40,7 +46,7 @@ class Side:
         return True
 
 
-def seen(layout: Layout, transform: Shape, batch: Shape) -> Side | None:
+def seen(layout: Layout, transform: Shape, batch: Shape, split: int = 0) -> Side | None:
     """An array as cuFFT sees it, or None where it cannot.
 
     Parameters
@@ -49,6 +55,8 @@ def seen(layout: Layout, transform: Shape, batch: Shape) -> Side | None:
         The axes of the transform, outermost first: at most three.
     batch
         The other axes, in the order in which both sides of the transform count them.
+    split
+        How many of these are the outer ones, which only own kernels tell apart.
     """
     # Real numbers, too, begin where a complex one may: cuFFT reads two at a time.
     if layout.alignment < complex_of(layout.dtype).itemsize or len(transform) > 3:
@@ -67,16 +75,25 @@ def seen(layout: Layout, transform: Shape, batch: Shape) -> Side | None:
         embed[0] = wanted // step
         embed.insert(0, shape[outer])
         step = wanted
+    distances = [_distance(axes, shape, steps) for axes in (batch[split:], batch[:split])]
+    if None in distances:
+        return None
+    inner, outer = (math.prod(shape[axis] for axis in axes) for axes in (batch[split:], batch[:split]))
+    view = View(tuple(embed), stride, distances[0] or step * embed[0])
+    return Side(view, inner * outer, tuple(steps), split, inner, distances[1] or 0)
+
+
+def _distance(axes: Shape, shape: Shape, steps: list[int]) -> int | None:
+    """Elements between lines that are counted along axes, the last one fastest; 0 of one line, None if it varies."""
     distance, reach = 0, 0
-    for axis in reversed(batch):
+    for axis in reversed(axes):
         if shape[axis] == 1:
             continue
         if distance and steps[axis] != reach:
             return None
         distance = distance or steps[axis]
         reach = steps[axis] * shape[axis]
-    count = math.prod(shape[axis] for axis in batch)
-    return Side(View(tuple(embed), stride, distance or step * embed[0]), count, tuple(steps))
+    return distance
 
 
 def interleaved(mixed: Shape, transform: Shape, batch: Shape) -> Shape:

