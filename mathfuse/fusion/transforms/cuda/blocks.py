@@ -33,10 +33,10 @@ def kernel_of(call: Call, lines: Lines, forward: bool, sides: Sequence[str], arc
         block=block_of(stages_of(_complex_length(call)), across),
         double=call.double,
         forward=forward,
-        real=(call.family == "r2c", call.family == "c2r"),
+        real=(call.family == "r2c", call.family == ("r2c" if "transfer" in sides else "c2r")),
         load="prolog" in sides,
         store="epilog" in sides,
-        transfer=False,
+        transfer="transfer" in sides,
         dense=(call.input.stride == 1, call.output.stride == 1),
         nested=lines.inner < call.batch,
         arch=arch,
@@ -77,9 +77,10 @@ class BlockTransform:
 
 def parameters(call: Call, lines: Lines, hooks: Sequence[Hook]) -> np.ndarray:
     """What a launch is given, but for the addresses of source and target."""
-    infos = {hook.side: hook.info for hook in hooks}
+    infos: dict[str, int] = {hook.side: hook.info for hook in hooks}
     values = {
         "load_info": infos.get("prolog", 0),
+        "transfer_info": infos.get("transfer", 0),
         "store_info": infos.get("epilog", 0),
         "batch": call.batch,
         "inner": lines.inner,

@@ -62,8 +62,11 @@ def label(program: Program) -> str:
     name = name_of(program)
     if not program.hooks:
         return name
-    sides = [(h, side) for s in program.transforms for h, side in ((s.load, "conversion"), (s.store, "scale")) if h]
-    inside = " and ".join(hook.map.role or side for hook, side in sides)
+    inside = " and ".join(
+        hook.map.role or ("conversion" if hook is step.load else "scale")
+        for step in program.transforms
+        for hook in step.hooks
+    )
     gathered = ", input gathered" if program.fuse.gather else ""
     return f"{name} ({inside} inside{', the rest in kernels' if program.maps else ''}{gathered})"
 

@@ -63,8 +63,8 @@ def units_of(program: Program, pipeline: Pipeline, arch: str) -> list[tuple[Map,
         if isinstance(step, Map):
             found.append((step, _kernel(step, pipeline, arch)))
             continue
-        found += [(step.load.map, _callback(step.load, "prolog", pipeline, arch))] if step.load else []
-        found += [(step.store.map, _callback(step.store, "epilog", pipeline, arch))] if step.store else []
+        sides = (step.load, "prolog"), (step.transfer, "transfer"), (step.store, "epilog")
+        found += [(hook.map, _callback(hook, side, pipeline, arch)) for hook, side in sides if hook]
     return found
 
 

@@ -238,7 +238,7 @@ class Lane:
 def _hooked(step: Transform, parts: Parts, tables: dict[Map, Table]) -> list[cufft.Hook]:
     """The callbacks of a transform, with the addresses of their parameters."""
     hooks = []
-    for map_ in (hook.map for hook in (step.load, step.store) if hook):
+    for map_ in (hook.map for hook in step.hooks):
         code = _code(parts, map_)
         assert isinstance(code.compiled, Compiled)
         assert code.unit.dtype is not None

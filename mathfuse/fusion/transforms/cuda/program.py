@@ -95,7 +95,10 @@ class Lines:
 
 @dataclass(frozen=True)
 class Transform:
-    """One call of cuFFT, or of an own kernel that does the same by blocks of threads."""
+    """One call of cuFFT, or of an own kernel that does the same by blocks of threads.
+
+    With `transfer`, of own kernels only, it is forward, that, and back.
+    """
 
     call: Call
     forward: bool
@@ -103,14 +106,20 @@ class Transform:
     target: Buffer
     load: Hook | None = None
     store: Hook | None = None
+    transfer: Hook | None = None
     block: Lines | None = None
+
+    @property
+    def hooks(self) -> list[Hook]:
+        return [hook for hook in (self.load, self.transfer, self.store) if hook]
 
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
-        inside = [f"{hook.map.role or 'convert'} inside" for hook in (self.load, self.store) if hook]
+        inside = [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
         source = self.load.map.source.name if self.load else self.source.name
         target = self.store.map.target.name if self.store else self.target.name
-        name = f"{'blocks' if self.block else 'cuFFT'} {self.call.family}({shape}) × {self.call.batch}"
+        family = f"{self.call.family} and back" if self.transfer else self.call.family
+        name = f"{'blocks' if self.block else 'cuFFT'} {family}({shape}) × {self.call.batch}"
         return " → ".join([source, ", ".join([name, *inside]), target])
 
 
@@ -140,15 +149,18 @@ class Program:
 
     @property
     def hooks(self) -> list[Hook]:
-        return [hook for step in self.transforms for hook in (step.load, step.store) if hook]
+        return [hook for step in self.transforms for hook in step.hooks]
 
 
 def build(pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> Program:
     """The steps from `x` to `out`."""
     builder = _Builder(pipeline, x, out, fuse)
     count = len(pipeline.problems)
-    for number, problem in enumerate(pipeline.problems):
-        builder.problem(problem, first=number == 0, last=number == count - 1)
+    if fuse.block and count == 2:
+        builder.filter(*pipeline.problems)
+    else:
+        for number, problem in enumerate(pipeline.problems):
+            builder.problem(problem, first=number == 0, last=number == count - 1)
     return Program(fuse, tuple(builder.steps), tuple(builder.rooms))
 
 
@@ -173,6 +185,26 @@ class _Builder:
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 
     def problem(self, problem: Problem, first: bool, last: bool) -> None:
+        self._begin(problem, first)
+        self._along(problem, problem.axes, last)
+
+    def filter(self, there: Problem, back: Problem) -> None:
+        """Along the last axis forward, the transfer function and back are one step."""
+        self._begin(there, first=True)
+        remaining = there.axes
+        while len(remaining) > 1:
+            group = self._next(there, remaining)
+            remaining = tuple(a for a in remaining if a not in group)
+            self._transform(there, group, final=False, last=False)
+        group = self._next(there, remaining)
+        rest = tuple(a for a in back.axes if a not in group)
+        self._transform(there, group, final=True, last=not rest, back=back)
+        if rest:
+            self._begin(back, first=False)
+            self._along(back, rest, last=True)
+
+    def _begin(self, problem: Problem, first: bool) -> None:
+        """What is done to the data before a problem's transforms."""
         real, halved = problem.axes[-1], problem.lengths[-1] // 2 + 1
         lengths = dict(zip(problem.axes, problem.lengths))
         self.shape = replaced(problem.shape, {**lengths, real: halved} if problem.kind.family == "c2r" else lengths)
@@ -181,7 +213,9 @@ class _Builder:
         gather = first and self.fuse.gather
         if gather or self.role or (self.here.layout.shape, self.here.layout.dtype) != (self.shape, self.dtype):
             self._move(problem, problem.axes)
-        remaining = problem.axes
+
+    def _along(self, problem: Problem, remaining: Shape, last: bool) -> None:
+        """The transforms along axes."""
         while remaining:
             group = self._next(problem, remaining)
             remaining = tuple(a for a in remaining if a not in group)
@@ -231,8 +265,11 @@ class _Builder:
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
-    def _transform(self, problem: Problem, group: Shape, final: bool, last: bool) -> None:
-        """Adds the transform of `group`, with what comes after it where it is the problem's final one."""
+    def _transform(self, problem: Problem, group: Shape, final: bool, last: bool, back: Problem | None = None) -> None:
+        """Adds the transform of `group`, with what comes after it where it is the problem's final one.
+
+        With `back` it is a filter along that axis.
+        """
         real = problem.axes[-1]
         family: Family = problem.kind.family if real in group else "c2c"
         source, batch, load = self.here, self._batch(group), None
@@ -242,19 +279,18 @@ class _Builder:
             source, view = load.map.target if load.map.target in self.rooms else source, load.side
         else:
             view = _visible(source.layout, group, batch, self._split(source.layout, group, batch) or 0)
-        if family == "r2c":
+        transfer = self._between(problem, family, group, batch) if back else None
+        if family == "r2c" and not back:
             self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1] // 2 + 1}), self.complex
         elif family == "c2r":
             self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1]}), self.real
-        split = view.split
-        target, side = self._target(family, group, batch, split, last=final and last)
+        target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        step = Transform(call, problem.kind.forward, source, target, load)
-        if self.fuse.block:
-            step = replace(step, block=Lines(view.inner, view.outer, side.outer))
+        lines = Lines(view.inner, view.outer, side.outer) if self.fuse.block else None
+        step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
         self.here = target
-        after = self._after(problem, target, last) if final else None
+        after = self._after(back or problem, target, last) if final and (last or not back) else None
         if after and self.fuse.store:
             direct = after.target == target and side.nested(self.shape)
             step = replace(step, store=Hook(after, side, direct))
@@ -281,6 +317,16 @@ class _Builder:
         virtual = self._room(order) if away else Buffer("cuFFT", dense(self.shape, self.dtype, order))
         split = self._split(self.out.layout, group, batch) or 0
         return Hook(Map(role, self.here, virtual), _visible(virtual.layout, group, batch, split), direct=False), batch
+
+    def _between(self, there: Problem, family: Family, group: Shape, batch: Shape) -> Hook:
+        """The transfer function between two transforms of one step: it sees the spectrum line after line."""
+        shape = self.shape
+        if family == "r2c":
+            shape = replaced(shape, {group[0]: there.lengths[-1] // 2 + 1})
+        spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
+        map_ = self._after(there, spectrum, last=False)
+        assert map_ is not None
+        return Hook(map_, _visible(spectrum.layout, group, batch, 0), direct=True)
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.

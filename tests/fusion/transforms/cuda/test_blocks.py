@@ -47,6 +47,23 @@ def test_one_axis_after_the_other_with_callbacks_inside(gpu, kind):
     assert "cuFFT c2c" not in text
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64])
+@pytest.mark.parametrize(("shape", "axes", "passes"), [((5, 12), (1,), 1), ((5, 9), (1,), 1), ((6, 4, 10), (0, 2), 3)])
+def test_a_filter_leaves_the_block_only_between_axes(gpu, dtype, shape, axes, passes):
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    there, back = (np.fft.rfftn, np.fft.irfftn) if dtype == np.float32 else (np.fft.fftn, np.fft.ifftn)
+    spectrum = there(x.astype(np.result_type(dtype, np.float64)), axes=axes)
+    w = np.random.default_rng(1).standard_normal(spectrum.shape[-1]).astype(np.float32)
+    transfer = mf.epilog(lambda value, index, w: value * w[index[-1]])(w=gpu.array(w))
+    plan = mf.fft.SpectralFilter(gpu.array(x), transfer, axes)
+    plan.plan(prolog=mf.scale(factor=2.0), epilog=mf.scale(factor=0.25), strategy="kernel")
+    close(gpu.numpy(plan.execute()), 0.5 * back(spectrum * w, [shape[axis] for axis in axes], axes=axes))
+    found = plan.explain()
+    assert len(found.passes) == passes
+    assert "and back" in str(found)
+    assert "transfer inside" in str(found)
+
+
 def test_what_own_kernels_do_not_do(gpu):
     for shape in ((17,), (32768,), (4, 34)):
         with pytest.raises(mf.UnsupportedError, match="own kernels transform axes of at most 16384 elements"):
