@@ -17,6 +17,9 @@ SHARED = 3  # address space
 BANK_ROW = 16  # elements after which shared memory skips one, so that strides of powers of two meet different banks
 LEAST_THREADS = 128  # of a block
 ACROSS = 16  # transforms beside each other in memory that make whole sectors of it
+# KiB of shared memory that a block may have, by compute capability (CUDA C++ Programming Guide, "Technical
+# Specifications per Compute Capability"); others have the least of them at least.
+MOST_SHARED, LEAST_SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110: 227}, 99
 
 
 @dataclass(frozen=True)
@@ -51,10 +54,13 @@ class Block:
         return self.pitch * self.transforms * (16 if double else 8) if len(self.stages.radices) > 1 else 0
 
 
-def block_of(stages: Stages, across: bool = False) -> Block:
-    """As many transforms as make a block of a good size."""
+def block_of(stages: Stages, across: bool = False, double: bool = False, arch: str = "sm_90a") -> Block | None:
+    """As many transforms as make a block of a good size; None where shared memory does not suffice for one."""
     least = ACROSS if across else -(-LEAST_THREADS // stages.threads)
-    return Block(stages, max(1, min(least, MOST_THREADS // stages.threads)), across)
+    one = Block(stages, 1, across).shared_bytes(double)
+    room = MOST_SHARED.get(int(arch.strip("sm_af")), LEAST_SHARED) << 10
+    most = min(MOST_THREADS // stages.threads, room // one if one else MOST_THREADS)
+    return Block(stages, min(least, most), across) if most else None
 
 
 def padded(element: int) -> int:

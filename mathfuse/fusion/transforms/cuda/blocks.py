@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mathfuse.device.fft.block import block_of
+from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import is_supported, stages_of
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
@@ -19,18 +19,20 @@ MOST_LINES = 1 << 31
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
 
 
-def fits_blocks(call: Call) -> bool:
+def fits_blocks(call: Call, arch: str) -> bool:
     """Whether one kernel can do it: one axis that a block of threads holds."""
-    one = len(call.lengths) == 1 and call.batch < MOST_LINES
-    return one and is_supported(_complex_length(call), call.double)
+    if len(call.lengths) > 1 or call.batch >= MOST_LINES or not is_supported(_complex_length(call), call.double):
+        return False
+    return _block(call, arch) is not None
 
 
 def kernel_of(call: Call, lines: Lines, forward: bool, sides: Sequence[str], arch: str) -> BlockKernel:
     """The kernel for a transform with callbacks on some sides."""
-    across = call.input.distance < call.input.stride and call.output.distance < call.output.stride
+    block = _block(call, arch)
+    assert block is not None
     return BlockKernel(
         length=call.lengths[0],
-        block=block_of(stages_of(_complex_length(call)), across),
+        block=block,
         double=call.double,
         forward=forward,
         real=(call.family == "r2c", call.family == ("r2c" if "transfer" in sides else "c2r")),
@@ -41,6 +43,11 @@ def kernel_of(call: Call, lines: Lines, forward: bool, sides: Sequence[str], arc
         nested=lines.inner < call.batch,
         arch=arch,
     )
+
+
+def _block(call: Call, arch: str) -> Block | None:
+    across = call.input.distance < call.input.stride and call.output.distance < call.output.stride
+    return block_of(stages_of(_complex_length(call)), across, call.double, arch)
 
 
 def _complex_length(call: Call) -> int:

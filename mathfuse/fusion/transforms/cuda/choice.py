@@ -42,12 +42,12 @@ class Chosen:
     rejected: tuple[tuple[str, str], ...] = ()
 
 
-def candidates(pipeline: Pipeline, x: Layout, out: Layout, blocks: bool = False) -> list[Program]:
-    """The different programs there are, the one without callbacks first; those of own kernels where `blocks`."""
+def candidates(pipeline: Pipeline, x: Layout, out: Layout, blocks: str = "") -> list[Program]:
+    """The different programs there are, the one without callbacks first; or of own kernels for a GPU architecture."""
     found: dict[object, Program] = {}
     for fuse in BLOCKS if blocks else (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
         program = build(pipeline, x, out, fuse)
-        if all(fits_blocks(step.call) for step in program.transforms if step.block):
+        if all(fits_blocks(step.call, blocks) for step in program.transforms if step.block):
             found.setdefault(program.steps, program)
     return list(found.values())
 
@@ -89,10 +89,12 @@ def choose(
         Gives milliseconds of an engine, where strategies are to be timed unless they were before.
     """
     version = cufft.version()
-    programs = candidates(pipeline, x, out, blocks=strategy == "kernel")
+    arch = driver.architecture(place.device) if strategy == "kernel" else ""
+    programs = candidates(pipeline, x, out, arch)
     if not programs:
         raise UnsupportedError(
-            "own kernels transform axes of at most 16384 elements, in float64 of 8192, without prime factors above 13: "
+            "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime factors "
+            "above 13: "
             'take strategy="callback" or "sequence", or leave the choice open'
         )
     found = [(program, flaw(program, version)) for program in programs]

@@ -26,8 +26,8 @@ RNG = np.random.default_rng(0)
 
 def made(length, across=False, block=None, real=(False, False), arch="sm_90a", **options):
     packed = any(real) and length % 2 == 0
-    block = block or block_of(stages_of(length // 2 if packed else length), across)
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
+    block = block or block_of(stages_of(length // 2 if packed else length), across, given["double"], arch)
     dense = not block.across, not block.across
     return BlockKernel(length, block, real=real, dense=dense, nested=False, arch=arch, **given)
 
