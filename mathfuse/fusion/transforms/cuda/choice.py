@@ -93,8 +93,8 @@ def choose(
     programs = candidates(pipeline, x, out, arch)
     if not programs:
         raise UnsupportedError(
-            "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime factors "
-            "above 13: "
+            "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime "
+            "factors above 13: "
             'take strategy="callback" or "sequence", or leave the choice open'
         )
     found = [(program, flaw(program, version)) for program in programs]

@@ -1,12 +1,16 @@
 """The generated cases on a GPU: strides, ranks, dtypes, lengths, callbacks and operands against float64 NumPy.
 
 Nine in ten take the strategy "sequence", which is planned in a few milliseconds; the others have callbacks in cuFFT.
+One in four runs by own kernels as well.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from mathfuse.fusion.transforms import choices
 from tests.spaces import CUPY, HOST, TORCH, Space
 
 from .cases import COUNT, case, check
@@ -32,3 +36,15 @@ def test_cases(start):
             break
     if wrong:
         pytest.fail("\n".join([f"{len(wrong)} wrong among {start}…{number}:", *wrong]), pytrace=False)
+
+
+@pytest.mark.parametrize("start", range(4))
+def test_cases_by_own_kernels(monkeypatch, start):
+    monkeypatch.setitem(choices.STRATEGIES, "cuda", (*choices.STRATEGIES["cuda"], "kernel"))
+    numbers = range(4 * start, COUNT, 16)
+    found = [(n, check(replace(case(n), strategy="kernel"), space_of(n))) for n in numbers]
+    done = [(n, text) for n, text in found if "own kernels transform axes" not in text]
+    wrong = [f"{n} {text}" for n, text in done if text]
+    assert len(done) > len(found) // 2
+    if wrong:
+        pytest.fail("\n".join([f"{len(wrong)} wrong of {len(done)}:", *wrong[:ENOUGH]]), pytrace=False)
