@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from llvmlite import ir
 
 from mathfuse.device.fft.codelets import FLOAT, Arithmetic, Complex
+from mathfuse.device.fft.exchanges import BANKS, Exchange, exchanges
 from mathfuse.device.fft.shapes import MOST_THREADS, Stages
 from mathfuse.device.fft.twiddles import places, powers
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 SHARED = 3  # address space
-BANK_ROW = 16  # elements after which shared memory skips one, so that strides of powers of two meet different banks
 LEAST_THREADS = 128  # of a block
 ACROSS = 16  # transforms beside each other in memory that make whole sectors of it
 # KiB of shared memory that a block may have, by compute capability (CUDA C++ Programming Guide, "Technical
@@ -45,9 +44,17 @@ class Block:
         return self.stages.threads * self.transforms
 
     @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """Where elements of a transform lie after each stage."""
+        return exchanges(self.stages, self.transforms if self.across else 1)
+
+    @property
     def pitch(self) -> int:
-        """Elements of shared memory for one transform."""
-        return padded(self.stages.length)
+        """Elements of shared memory for one transform; of short ones several meet in a row of banks."""
+        both = (*self.exchanges, *replace(self, stages=self.stages.backward).exchanges)
+        most = max(exchange.place(self.stages.length - 1) for exchange in both) + 1
+        short = self.stages.threads < BANKS and self.transforms > 1 and not self.across
+        return most + ((self.stages.threads - most) % BANKS if short else 0)
 
     def shared_bytes(self, double: bool) -> int:
         """0 of a single stage, which needs no exchange."""
@@ -56,16 +63,10 @@ class Block:
 
 def block_of(stages: Stages, across: bool = False, double: bool = False, arch: str = "sm_90a") -> Block | None:
     """As many transforms as make a block of a good size; None where shared memory does not suffice for one."""
-    least = ACROSS if across else -(-LEAST_THREADS // stages.threads)
-    one = Block(stages, 1, across).shared_bytes(double)
+    wanted = ACROSS if across else -(-LEAST_THREADS // stages.threads)
     room = MOST_SHARED.get(int(arch.strip("sm_af")), LEAST_SHARED) << 10
-    most = min(MOST_THREADS // stages.threads, room // one if one else MOST_THREADS)
-    return Block(stages, min(least, most), across) if most else None
-
-
-def padded(element: int) -> int:
-    """Where an element lies in shared memory."""
-    return element + element // BANK_ROW
+    blocks = (Block(stages, n, across) for n in range(min(wanted, MOST_THREADS // stages.threads), 0, -1))
+    return next((block for block in blocks if block.shared_bytes(double) <= room), None)
 
 
 class BlockFft:
@@ -169,12 +170,12 @@ class BlockFft:
         return self._taken(0)
 
     def read(self, element: ir.Value) -> Complex:
-        """An element (i32) in shared memory."""
-        return self._parts(self.builder.load(self._places(element)(0), align=self.align))
+        """An element (i32) in shared memory, in order."""
+        return self._parts(self.builder.load(self._place(element), align=self.align))
 
     def write(self, element: ir.Value, value: Complex) -> None:
-        """An element (i32) to shared memory."""
-        self.builder.store(self._vector(value), self._places(element)(0), align=self.align)
+        """An element (i32) to shared memory, in order."""
+        self.builder.store(self._vector(value), self._place(element), align=self.align)
 
     def barrier(self) -> None:
         """Wait for all threads of the block."""
@@ -188,50 +189,48 @@ class BlockFft:
     def _put(self, values: list[Complex], stage: int) -> None:
         """Write the results of a stage's butterflies to where the next stage reads them in order."""
         b, radix, done = self.builder, self.stages.radices[stage], self.stages.done(stage)
+        exchange = self.block.exchanges[stage]
         if self._in_use:
             self.barrier()
         self._in_use = True
         for number in range(self.stages.rounds(stage)):
             j = self._butterfly(number)
-            first = b.add(b.mul(b.udiv(j, I32(done)), I32(done * radix)), b.urem(j, I32(done)))
-            place = self._places(first)
+            period = b.mul(b.udiv(j, I32(done)), I32(exchange.period + exchange.pad))
+            first = self._place(b.add(period, b.urem(j, I32(done))))
             with nullcontext() if self.stages.whole(stage, number) else b.if_then(self._has(stage, number)):
                 for leg, value in enumerate(values[number * radix : (number + 1) * radix]):
-                    b.store(self._vector(value), place(leg * done), align=self.align)
+                    b.store(self._vector(value), self._from(first, leg * done), align=self.align)
 
     def _taken(self, stage: int) -> list[Complex]:
         """What the butterflies of a stage begin with, from shared memory."""
-        radix, count, result = self.stages.radices[stage], self.stages.butterflies(stage), list[Complex]()
+        b, radix, count, result = self.builder, self.stages.radices[stage], self.stages.butterflies(stage), []
+        exchange = self.block.exchanges[stage - 1]  # before the first stage they are in order, as after the last
         for number in range(self.stages.rounds(stage)):
             j = self._butterfly(number)
             if not self.stages.whole(stage, number):
-                j = self.builder.select(self._has(stage, number), j, I32(0))
-            place = self._places(j)
-            result += [self._parts(self.builder.load(place(leg * count), align=self.align)) for leg in range(radix)]
+                j = b.select(self._has(stage, number), j, I32(0))
+            skipped = b.mul(b.udiv(j, I32(exchange.period)), I32(exchange.pad))
+            first = self._place(b.add(j, skipped))
+            places = [self._from(first, exchange.place(leg * count)) for leg in range(radix)]
+            result += [self._parts(b.load(place, align=self.align)) for place in places]
         return result
 
     def _has(self, stage: int, number: int) -> ir.Value:
         """Whether the thread has a butterfly in a round."""
         return self.builder.icmp_unsigned("<", self._butterfly(number), I32(self.stages.butterflies(stage)))
 
-    def _places(self, first: ir.Value) -> Callable[[int], ir.Value]:
-        """Addresses in shared memory of the elements at constant distances from one."""
+    def _place(self, element: ir.Value) -> ir.Value:
+        """The address of a place (i32) of the thread's transform in shared memory."""
         b, count = self.builder, self.block.transforms
+        if self.block.across:
+            element = b.add(b.mul(element, I32(count)), self.member)
+        elif count > 1:
+            element = b.add(element, b.mul(self.member, I32(self.block.pitch)))
+        return b.gep(self.shared, [element])
 
-        def address(element: ir.Value) -> ir.Value:
-            index = b.add(element, b.udiv(element, I32(BANK_ROW)))
-            if self.block.across:
-                return b.add(b.mul(index, I32(count)), self.member)
-            return b.add(index, b.mul(self.member, I32(self.block.pitch))) if count > 1 else index
-
-        base = b.gep(self.shared, [address(first)])
-
-        def place(distance: int) -> ir.Value:
-            if distance % BANK_ROW:
-                return b.gep(self.shared, [address(b.add(first, I32(distance)))])
-            return b.gep(base, [I32(padded(distance) * (count if self.block.across else 1))])
-
-        return place
+    def _from(self, first: ir.Value, distance: int) -> ir.Value:
+        """The address so many places of a transform from another one."""
+        return self.builder.gep(first, [I32(distance * (self.block.transforms if self.block.across else 1))])
 
     def _parts(self, pair: ir.Value) -> Complex:
         return self.builder.extract_element(pair, I32(0)), self.builder.extract_element(pair, I32(1))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import cmath
-import math
 from collections.abc import Sequence
 
 import numpy as np
 from llvmlite import ir
 
 from mathfuse.device.fft.shapes import split
+from mathfuse.device.fft.twiddles import roots
 
 FLOAT = {32: ir.FloatType(), 64: ir.DoubleType()}
 Complex = tuple[ir.Value, ir.Value]
@@ -60,7 +59,7 @@ class Arithmetic:
             for _ in range(quarters // denominator):
                 p = self.rotate(p, sign)
             return p
-        w = cmath.exp(sign * 2j * math.pi * numerator / denominator)
+        w = complex(roots(-sign * numerator, denominator))
         return self.multiply(p, (self._constant(w.real), self._constant(w.imag)))
 
     def dft(self, xs: Sequence[Complex], sign: int) -> list[Complex]:
@@ -98,12 +97,12 @@ class Arithmetic:
         for each in sums:
             result[0] = self.add(result[0], each)
         for k in range(1, half + 1):
-            angles = [2 * math.pi * (j * k % n) / n for j in range(1, half + 1)]
-            even, odd = xs[0], self.scale(differences[0], math.sin(angles[0]))
+            angles = [complex(roots(-j * k, n)) for j in range(1, half + 1)]  # cosine and sine
+            even, odd = xs[0], self.scale(differences[0], angles[0].imag)
             for angle, each in zip(angles, sums):
-                even = self.add(even, self.scale(each, math.cos(angle)))
+                even = self.add(even, self.scale(each, angle.real))
             for angle, each in zip(angles[1:], differences[1:]):
-                odd = self.add(odd, self.scale(each, math.sin(angle)))
+                odd = self.add(odd, self.scale(each, angle.imag))
             turned = self.rotate(odd, sign)
             result[k], result[n - k] = self.add(even, turned), self.subtract(even, turned)
         return result

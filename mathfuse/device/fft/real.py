@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from mathfuse.device.fft.codelets import Arithmetic, Complex
+from mathfuse.device.fft.twiddles import roots
 
 
 def table(length: int, double: bool) -> npt.NDArray[np.complexfloating]:
     """``exp(-2πi k / length)`` for each pair of elements of a spectrum, k from 0 to length / 4."""
-    k = np.arange(length // 4 + 1)
-    return np.exp(-2j * np.pi * k / length).astype(np.complex128 if double else np.complex64)
+    return roots(np.arange(length // 4 + 1), length).astype(np.complex128 if double else np.complex64)
 
 
 def split(a: Arithmetic, low: Complex, high: Complex, w: Complex) -> tuple[Complex, Complex]:

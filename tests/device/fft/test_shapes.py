@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mathfuse.device.fft.block import block_of, padded
+from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import (
     LARGEST_RADIX,
     MOST_REGISTERS,
@@ -19,7 +19,7 @@ from mathfuse.device.fft.shapes import (
     operations,
     stages_of,
 )
-from mathfuse.device.fft.twiddles import places, powers, table
+from mathfuse.device.fft.twiddles import places, powers, roots, table
 
 PRIMES = (2, 3, 5, 7, 11, 13)
 lengths = st.lists(st.sampled_from(PRIMES), min_size=1, max_size=14).map(math.prod).filter(lambda n: n <= 16384)
@@ -41,7 +41,7 @@ def test_supported_lengths_are_cut(length, double):
         for arch, most in (("sm_80", 163), ("sm_90a", 227), ("sm_120", 99)):
             block = block_of(stages, across, double, arch)
             if block is None:
-                assert padded(length) * (8 << double) > most << 10
+                assert Block(stages, 1, across).shared_bytes(double) > most << 10
                 continue
             assert 1 <= block.threads <= MOST_THREADS
             assert block.shared_bytes(double) <= most << 10
@@ -88,7 +88,9 @@ def test_every_factor_is_in_the_table_or_a_product(length):
             np.testing.assert_allclose(found, expected, rtol=0, atol=1e-13)
 
 
-def test_neighbours_in_shared_memory_meet_different_banks():
-    assert len({padded(e) for e in range(10_000)}) == 10_000
-    for stride in (1, 2, 4, 8, 16):  # radices of a first stage; 16 elements of 8 bytes are a row of banks
-        assert len({padded(stride * k) % 16 for k in range(16)}) == 16
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 12, 1000, 4096, 6561])
+def test_roots_of_unity_are_right_to_the_last_bit(n):
+    k = np.arange(-3, 2 * n)
+    angle = 8 * np.arctan(np.longdouble(1)) * (k % n) / n
+    assert np.abs(roots(k, n) - (np.cos(angle) - 1j * np.sin(angle))).max() < 1.5e-16
+    assert {complex(value) for value in roots(np.arange(4), 4)} == {1, -1j, -1, 1j}

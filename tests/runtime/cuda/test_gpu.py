@@ -197,7 +197,7 @@ def test_memory_outlives_its_stream(cubin, cupy):
     slow, fill = (load_kernel(bytes(cubin), name, 0) for name in ("wait", "fill"))
     stream = cupy.cuda.Stream(non_blocking=True)
     memory = allocate(1 << 20, 0, stream.ptr)
-    Launch(slow, 1, 1, block(200_000_000))(stream.ptr)
+    Launch(slow, 1, 1, block(2_000_000_000))(stream.ptr)
     memory.used(stream.ptr)
     use = memory._uses[stream.ptr]
     del stream

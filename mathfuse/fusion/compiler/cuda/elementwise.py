@@ -73,7 +73,8 @@ class _Kernel:
             lanes, between = self.integer(self.tile.lanes), THREADS * self.tile.lanes
             own = b.add(start, b.mul(thread, lanes))
             self._elements([b.add(own, self.integer(k * between)) for k in range(self.tile.groups)], self.tile.lanes)
-        rest = b.add(whole, b.add(b.mul(group, self.integer(THREADS)), thread))
+        last = b.sub(b.sub(groups, self.integer(1)), group)  # the rest is for blocks that have the fewest tiles
+        rest = b.add(whole, b.add(b.mul(last, self.integer(THREADS)), thread))
         with self._counting(rest, count, b.mul(groups, self.integer(THREADS))) as number:
             self._elements([number], 1)
         b.ret_void()
