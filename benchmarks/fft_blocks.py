@@ -47,15 +47,17 @@ def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[R
     from mathfuse.device.fft.block import block_of
     from mathfuse.device.fft.shapes import cuts
 
-    cp = gpu.cupy()
+    from mathfuse.runtime.cuda import driver
+
+    cp, arch = gpu.cupy(), driver.architecture(0)
     x, w = gpu.uniform((batch, n), "complex64"), gpu.uniform((batch, n), "float32", 0.5, 1.5)
     y, part = cp.empty_like(x), slice(None, None, max(1, batch // 64))
     exact = cp.fft.fft(x[part].astype("complex128")) * w[part]
     exact = cp.fft.ifft(exact) * n if side == "filter" else exact
     variants = [
-        Variant(f"{'·'.join(map(str, s.radices))} / {s.threads} × {t}", own(block_of(s), t, x, w, y, side))
+        Variant(f"{'·'.join(map(str, s.radices))} / {s.threads} × {t}", own(block_of(s, False, arch), t, x, w, y, side))
         for s in cuts(n)[:most_cuts]
-        for t in sorted({block_of(s).transforms, max(1, block_of(s).transforms // 2), 2 * block_of(s).transforms})
+        for t in sorted({block_of(s, False, arch).transforms, max(1, block_of(s, False, arch).transforms // 2), 2 * block_of(s, False, arch).transforms})
         if s.threads * t <= 1024
     ]
     variants.append(Variant(CALLBACK if side == "epilog" else FILTER, peer(x, w, y, side)))
@@ -99,7 +101,6 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
         store=side == "epilog",
         transfer=side == "filter",
         dense=(True, True),
-        nested=False,
         arch=arch,
     )
     array = as_device(w, "w")

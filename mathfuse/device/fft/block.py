@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
@@ -33,11 +34,14 @@ class Block:
         How many.
     across
         Neighbouring threads work on neighbouring transforms; else on neighbouring elements of one.
+    tile
+        Across: so many neighbouring threads work on neighbouring elements first.
     """
 
     stages: Stages
     transforms: int
     across: bool = False
+    tile: int = 1
 
     @property
     def threads(self) -> int:
@@ -46,26 +50,35 @@ class Block:
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
         """Where elements of a transform lie after each stage."""
-        return exchanges(self.stages, self.transforms if self.across else 1)
+        return exchanges(self.stages, self.transforms if self.interleaved else 1)
+
+    @property
+    def interleaved(self) -> bool:
+        """Whether elements of all transforms with one number lie together in shared memory."""
+        return self.across and self.tile == 1
 
     @property
     def pitch(self) -> int:
         """Elements of shared memory for one transform; of short ones several meet in a row of banks."""
         both = (*self.exchanges, *replace(self, stages=self.stages.backward).exchanges)
         most = max(exchange.place(self.stages.length - 1) for exchange in both) + 1
-        short = self.stages.threads < BANKS and self.transforms > 1 and not self.across
-        return most + ((self.stages.threads - most) % BANKS if short else 0)
+        beside = self.tile if self.across else self.stages.threads  # threads of one transform
+        apart = beside < BANKS and self.transforms > 1 and not self.interleaved
+        return most + ((beside - most) % BANKS if apart else 0)
 
     def shared_bytes(self, double: bool) -> int:
         """0 of a single stage, which needs no exchange."""
         return self.pitch * self.transforms * (16 if double else 8) if len(self.stages.radices) > 1 else 0
 
 
-def block_of(stages: Stages, across: bool = False, double: bool = False, arch: str = "sm_90a") -> Block | None:
-    """As many transforms as make a block of a good size; None where shared memory does not suffice for one."""
-    wanted = ACROSS if across else -(-LEAST_THREADS // stages.threads)
+def block_of(
+    stages: Stages, double: bool, arch: str, wanted: int = 0, across: bool = False, tile: int = 1
+) -> Block | None:
+    """As many transforms as `wanted`, or as make a block of a good size; None where shared memory has room for none."""
+    wanted = wanted or (ACROSS if across else -(-LEAST_THREADS // stages.threads))
+    tile = math.gcd(tile, stages.threads)
     room = MOST_SHARED.get(int(arch.strip("sm_af")), LEAST_SHARED) << 10
-    blocks = (Block(stages, n, across) for n in range(min(wanted, MOST_THREADS // stages.threads), 0, -1))
+    blocks = (Block(stages, n, across, tile) for n in range(min(wanted, MOST_THREADS // stages.threads), 0, -1))
     return next((block for block in blocks if block.shared_bytes(double) <= room), None)
 
 
@@ -222,7 +235,7 @@ class BlockFft:
     def _place(self, element: ir.Value) -> ir.Value:
         """The address of a place (i32) of the thread's transform in shared memory."""
         b, count = self.builder, self.block.transforms
-        if self.block.across:
+        if self.block.interleaved:
             element = b.add(b.mul(element, I32(count)), self.member)
         elif count > 1:
             element = b.add(element, b.mul(self.member, I32(self.block.pitch)))
@@ -230,7 +243,7 @@ class BlockFft:
 
     def _from(self, first: ir.Value, distance: int) -> ir.Value:
         """The address so many places of a transform from another one."""
-        return self.builder.gep(first, [I32(distance * (self.block.transforms if self.block.across else 1))])
+        return self.builder.gep(first, [I32(distance * (self.block.transforms if self.block.interleaved else 1))])
 
     def _parts(self, pair: ir.Value) -> Complex:
         return self.builder.extract_element(pair, I32(0)), self.builder.extract_element(pair, I32(1))

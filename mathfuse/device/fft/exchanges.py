@@ -6,6 +6,7 @@ of what has been transformed so far: elements at the distances that a thread ask
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ class Exchange:
         return element + element // self.period * self.pad
 
 
+@functools.lru_cache(maxsize=1024)
 def exchanges(stages: Stages, columns: int = 1) -> tuple[Exchange, ...]:
     """The layout after each stage but the last, with the fewest conflicts; plain after the last one.
 

@@ -12,6 +12,7 @@ from mathfuse.fusion.compiler.fingerprint import fingerprint
 from mathfuse.fusion.compiler.signature import Signature
 
 FRONT_END = ("llvmlite", "numba")
+EMITTING = ("fusion/compiler", "device")
 
 
 def artifact_key(pipeline: str, signature: Signature, target: str, **more: Any) -> str:
@@ -49,8 +50,8 @@ def versions(*packages: str) -> str:
 
 @functools.cache
 def library_digest() -> str:
-    """A digest of the compiler's own sources: another version of mathfuse never reads what this one wrote."""
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    """A digest of all sources that emit code: another version of mathfuse never reads what this one wrote."""
+    digest, package = hashlib.sha256(), Path(__file__).parents[2]
+    for path in sorted(path for room in EMITTING for path in (package / room).rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

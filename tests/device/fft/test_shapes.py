@@ -39,7 +39,7 @@ def test_supported_lengths_are_cut(length, double):
         assert stages.done(stage) * math.prod(stages.radices[stage:]) == length
     for across in (False, True):
         for arch, most in (("sm_80", 163), ("sm_90a", 227), ("sm_120", 99)):
-            block = block_of(stages, across, double, arch)
+            block = block_of(stages, double, arch, across=across)
             if block is None:
                 assert Block(stages, 1, across).shared_bytes(double) > most << 10
                 continue

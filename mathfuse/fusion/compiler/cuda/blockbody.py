@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable as Function
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from llvmlite import ir
 
@@ -21,8 +21,18 @@ from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
 if TYPE_CHECKING:
     import numpy as np
 
+SIDES = ("source", "target")
 Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
 Pair = tuple[Complex, Complex]  # elements k and length / 2 - k of a spectrum
+
+
+class Place(NamedTuple):
+    """What a thread works on: its number among those of a line, the line's in the block, the line, and if it exists."""
+
+    thread: ir.Value
+    member: ir.Value
+    line: ir.Value
+    exists: ir.Value | None
 
 
 class Body:
@@ -42,14 +52,14 @@ class Body:
         self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
         self.function.args[0].add_attribute("byval")
         self.function.args[0].attributes.align = 8
-        mark_kernel(module, self.function, kernel.block.threads)
+        mark_kernel(module, self.function, kernel.block.threads, kernel.registers if kernel.lean else None)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.component = FLOAT[kernel.bits]
         self._divide_threads()
         shared = ir.GlobalVariable(module, ir.ArrayType(I8, 0), "mathfuse_shared", addrspace=SHARED)
         shared.linkage, shared.align = "external", 16
         self.tables = [self._constant(f"twiddles_{k}", each.tobytes()) for k, each in enumerate(kernel.tables)]
-        self._place = kernel.bits, self.thread, self.member, shared
+        self._place = kernel.bits, self.at.thread, self.at.member, shared
         self.fft = BlockFft(self.builder, kernel.block, *self._place, self.tables[0])
 
     def build(self) -> None:
@@ -75,13 +85,29 @@ class Body:
 
     def _divide_threads(self) -> None:
         """Which line the thread works on, and as which of its threads."""
-        b, block = self.builder, self.kernel.block
+        block = self.kernel.block
         thread, group = (self._register(name) for name in ("tid", "ctaid"))
-        inner = I32(block.transforms if block.across else self.stages.threads)
-        quotient, rest = b.udiv(thread, inner), b.urem(thread, inner)
-        self.member, self.thread = (rest, quotient) if block.across else (quotient, rest)
-        self.line = b.add(b.mul(b.zext(group, I64), I64(block.transforms)), b.zext(self.member, I64))
-        self.exists = b.icmp_unsigned("<", self.line, self._slot("batch")) if block.transforms > 1 else None
+        self._own, self._across = (self._dealt(thread, group, across) for across in (block.across, True))
+        self.at = self._own
+
+    def _dealt(self, thread: ir.Value, group: ir.Value, across: bool) -> Place:
+        """Its place if neighbours work on neighbouring lines, after neighbouring elements of a tile, or on one line."""
+        b, block = self.builder, self.kernel.block
+        if across:
+            high, low = b.udiv(thread, I32(block.tile)), b.urem(thread, I32(block.tile))
+            member, own = b.urem(high, I32(block.transforms)), b.udiv(high, I32(block.transforms))
+            own = b.add(b.mul(own, I32(block.tile)), low)
+        else:
+            member, own = b.udiv(thread, I32(self.stages.threads)), b.urem(thread, I32(self.stages.threads))
+        line = b.add(b.mul(b.zext(group, I64), I64(block.transforms)), b.zext(member, I64))
+        exists = b.icmp_unsigned("<", line, self._slot("batch")) if block.transforms > 1 else None
+        return Place(own, member, line, exists)
+
+    def _turn(self, there: bool) -> None:
+        """To the side of the spectrum, or back, where neighbouring threads work on neighbouring lines there."""
+        if self.kernel.turned:
+            self.at = self._across if there else self._own
+            self.fft.thread, self.fft.member = self.at.thread, self.at.member
 
     # --- elements ----------------------------------------------------------------------------------------------------
 
@@ -146,7 +172,7 @@ class Body:
 
     def _number(self, number: int) -> ir.Value:
         """The number of what the thread has in a round, if all threads have one each."""
-        return self.builder.add(self.thread, I32(number * self.stages.threads))
+        return self.builder.add(self.at.thread, I32(number * self.stages.threads))
 
     def _condition(self, stage: int, number: int) -> ir.Value | None:
         """Whether the thread has a butterfly in a round, of a line that exists; None where all have."""
@@ -154,9 +180,9 @@ class Body:
 
     def _below(self, number: int, count: int) -> ir.Value | None:
         if (number + 1) * self.stages.threads <= count:
-            return self.exists
+            return self.at.exists
         has = self.builder.icmp_unsigned("<", self._number(number), I32(count))
-        return self.builder.and_(self.exists, has) if self.exists else has
+        return self.builder.and_(self.at.exists, has) if self.at.exists else has
 
     def _where(self, condition: ir.Value | None, compute: Function[[], list[Complex]]) -> list[Complex]:
         """What is computed where the condition holds, and zeros elsewhere."""
@@ -184,7 +210,7 @@ class Body:
         element = llvm_element(self.module, kernel.dtype)
         prototype = ir.FunctionType(element, [element, I64, BYTES])
         callback = ir.Function(self.module, prototype, transfer_prototype(kernel.dtype).symbol)
-        info, line = b.inttoptr(self._slot("transfer_info"), BYTES), b.mul(self.line, I64(kernel.spectrum))
+        info, line = b.inttoptr(self._slot("transfer_info"), BYTES), b.mul(self.at.line, I64(kernel.spectrum))
 
         def apply(number: ir.Value, value: Complex) -> Complex:
             if not any(kernel.real) or kernel.packed:
@@ -267,6 +293,7 @@ class Body:
         """Pairs of the spectrum from the transform of packed numbers."""
         b, result = self.builder, list[Complex]()
         self.fft.put(values)
+        self._turn(there=True)
         for number in range(self._pair_rounds):
             k = self._clamped(number)
             other = b.select(b.icmp_unsigned("==", k, I32(0)), I32(0), b.sub(I32(self._half), k))
@@ -290,10 +317,12 @@ class Body:
                 with b.if_then(b.icmp_unsigned(">", b.mul(k, I32(2)), I32(0))):
                     self.fft.write(b.sub(I32(self._half), k), high)
         self.fft.barrier()
+        self._turn(there=False)
         return self.fft.taken()
 
     def _load_pairs(self) -> list[Complex]:
         read, result = self._reader(), list[Complex]()
+        self._turn(there=True)
         for number in range(self._pair_rounds):
 
             def load(number: int = number) -> list[Complex]:
@@ -322,14 +351,19 @@ class Body:
     def _offset(self, side: str, element: ir.Value) -> ir.Value:
         """Of an element of the thread's line, in elements from the side's address."""
         b = self.builder
-        distance = b.mul(self.line, self._slot(f"{side}_distance"))
+        distance = b.mul(self.at.line, self._slot(f"{side}_distance"))
         if self.kernel.nested:
-            line, inner = (b.trunc(each, I32) for each in (self.line, self._slot("inner")))
+            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot("inner")))
             outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
             distance = b.mul(own, self._slot(f"{side}_distance"))
             distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
-        dense = self.kernel.dense[side == "target"]
-        return b.add(distance, element if dense else b.mul(element, self._slot(f"{side}_stride")))
+        number = SIDES.index(side)
+        if self.kernel.tiles[number] > 1:
+            tile = I64(self.kernel.tiles[number])
+            along = b.add(b.mul(b.udiv(element, tile), self._slot(f"{side}_step")), b.urem(element, tile))
+        else:
+            along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
+        return b.add(distance, along)
 
     def _reader(self) -> Function[[ir.Value], Parts]:
         """What gives an element of the thread's line."""

@@ -6,7 +6,9 @@ by cuFFT's prototypes, so that what cuFFT inlines serves here as well.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from llvmlite import ir
 
@@ -16,6 +18,9 @@ from mathfuse.fusion.compiler.cuda.blocks import NAME, BlockKernel
 from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import library_digest
 from mathfuse.runtime.cache import Artifact, default_store
+
+
+SPILLS = re.compile(r"[1-9]\d* bytes spill stores")
 
 
 def lower(kernel: BlockKernel) -> str:
@@ -37,5 +42,11 @@ def ltoir(kernel: BlockKernel) -> bytes:
 
 
 def link(kernel: BlockKernel, callbacks: Sequence[bytes]) -> tuple[bytes, str]:
-    """The cubin with the LTO-IR of a kernel's callbacks, and the linker's report."""
-    return toolchain.link([ltoir(kernel), *callbacks], kernel.arch)
+    """The cubin with the LTO-IR of a kernel's callbacks, and the linker's report.
+
+    Few registers let a multiprocessor hold more threads; callbacks that do not get by with them have what they need.
+    """
+    cubin, report = toolchain.link([ltoir(kernel), *callbacks], kernel.arch)
+    if SPILLS.search(report) and kernel.lean:
+        return link(replace(kernel, lean=False), callbacks)
+    return cubin, report

@@ -15,8 +15,12 @@ NAME = "mathfuse_block_fft"
 SLOTS = (
     *("source", "target", "load_info", "transfer_info", "store_info", "batch"),
     *("source_stride", "source_distance", "target_stride", "target_distance"),
-    *("inner", "source_outer", "target_outer"),
+    *("inner", "source_outer", "target_outer", "source_step", "target_step"),
 )
+
+
+# Registers of a thread that holds few complex values, or more, in float32.
+FEW_VALUES, FEW_REGISTERS, MOST_REGISTERS = 8, 40, 64
 
 
 @dataclass(frozen=True)
@@ -41,8 +45,15 @@ class BlockKernel:
         A filter: forward, a callback on each element of the spectrum, and back.
     dense
         Whether elements of a line are neighbours, in the source and in the target.
+    tiles
+        How many elements of a line are neighbours in the source and in the target, and the next ones a step away; 1: all
+        lie at the stride.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
+    turned
+        Of packed lines: whether neighbouring threads work on neighbouring lines on the side of the spectrum.
+    lean
+        Whether a thread has to get by with few registers.
     arch
         GPU architecture.
     """
@@ -56,8 +67,11 @@ class BlockKernel:
     store: bool
     transfer: bool
     dense: tuple[bool, bool]
-    nested: bool
     arch: str
+    tiles: tuple[int, int] = (1, 1)
+    nested: bool = False
+    turned: bool = False
+    lean: bool = True
 
     @property
     def packed(self) -> bool:
@@ -82,6 +96,12 @@ class BlockKernel:
     def side(self, number: int) -> np.dtype:
         """The dtype of the source (0) or the target (1)."""
         return np.dtype(f"f{self.bits // 8}") if self.real[number] else self.dtype
+
+    @property
+    def registers(self) -> int:
+        """What a lean thread has at the most, so that a multiprocessor holds many threads."""
+        few = self.block.stages.registers <= FEW_VALUES
+        return (FEW_REGISTERS if few else MOST_REGISTERS) * (2 if self.double else 1)
 
     @property
     def shared_bytes(self) -> int:

@@ -39,9 +39,12 @@ def build_elementwise_kernel(lowering: Lowering, unit: Unit) -> tuple[np.dtype, 
     return element.stored, tile.elements
 
 
-def mark_kernel(module: ir.Module, function: ir.Function, threads: int = THREADS) -> None:
-    """Makes a function a kernel, bounds its threads, and keeps the linker from dropping what nothing calls."""
-    for name, number in (("kernel", 1), ("maxntidx", threads)):
+def mark_kernel(
+    module: ir.Module, function: ir.Function, threads: int = THREADS, registers: int | None = None
+) -> None:
+    """Makes a function a kernel, bounds its threads, maybe their registers, and keeps the linker from dropping it."""
+    bounds = [("kernel", 1), ("maxntidx", threads), *([("maxnreg", registers)] if registers else [])]
+    for name, number in bounds:
         module.add_named_metadata("nvvm.annotations", module.add_metadata([function, name, I32(number)]))
     kept = ir.GlobalVariable(module, ir.ArrayType(BYTES, 1), "llvm.used")
     kept.linkage, kept.section = "appending", "llvm.metadata"

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 THREADS = 256
 VECTOR_BYTES = 16  # the widest access
-BYTES_IN_FLIGHT = 32  # that a thread loads before it stores: with full occupancy more than a GPU's latency asks for
+BYTES_IN_FLIGHT = 16  # that a thread loads before it stores: with full occupancy as much as a GPU's latency asks for
 COPIES = 16  # of the callback in a thread's straight-line code, at most
+MOST_BLOCKS = (1 << 31) - 1  # of a launch
 INSTRUCTIONS = 1500  # in all copies together: a larger callback is bound by arithmetic
-WAVES = 4  # of resident blocks: enough for balance, and what each block reads once stays cheap
-RESIDENT = 2048  # threads of a multiprocessor
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ def vector_width(*itemsizes: int) -> int:
 def blocks_of(count: int, tile: int, multiprocessors: int) -> int:
     """Blocks of a launch: a tile each, or, of few elements, spread over all multiprocessors; the kernel strides."""
     tiles, spread = -(-count // tile), -(-count // THREADS)
-    most = WAVES * multiprocessors * RESIDENT // THREADS
-    return max(1, min(max(tiles, min(spread, multiprocessors)), most))
+    return max(1, min(max(tiles, min(spread, multiprocessors)), MOST_BLOCKS))
 
 
 def _power_of_two(n: int) -> int:

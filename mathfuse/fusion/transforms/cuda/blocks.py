@@ -13,41 +13,62 @@ from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.transforms.cuda.program import Lines, Transform
 from mathfuse.runtime.cuda import driver
-from mathfuse.runtime.cuda.cufft import Call, Hook
+from mathfuse.runtime.cuda.cufft import Call, Hook, View
 
 MOST_LINES = 1 << 31
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
+COLUMNS = 8  # lines beside each other in a block where each has several neighbouring elements
 
 
-def fits_blocks(call: Call, arch: str) -> bool:
+def fits_blocks(step: Transform, arch: str) -> bool:
     """Whether one kernel can do it: one axis that a block of threads holds."""
+    call = step.call
     if len(call.lengths) > 1 or call.batch >= MOST_LINES or not is_supported(_complex_length(call), call.double):
         return False
-    return _block(call, arch) is not None
+    return _block(step, arch) is not None
 
 
-def kernel_of(call: Call, lines: Lines, forward: bool, sides: Sequence[str], arch: str) -> BlockKernel:
+def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
     """The kernel for a transform with callbacks on some sides."""
-    block = _block(call, arch)
+    block, call, lines = _block(step, arch), step.call, step.block
     assert block is not None
+    assert lines is not None
     return BlockKernel(
         length=call.lengths[0],
         block=block,
         double=call.double,
-        forward=forward,
+        forward=step.forward,
         real=(call.family == "r2c", call.family == ("r2c" if "transfer" in sides else "c2r")),
         load="prolog" in sides,
         store="epilog" in sides,
         transfer="transfer" in sides,
         dense=(call.input.stride == 1, call.output.stride == 1),
+        tiles=lines.tiles,
         nested=lines.inner < call.batch,
+        turned=_turned(step),
         arch=arch,
     )
 
 
-def _block(call: Call, arch: str) -> Block | None:
-    across = call.input.distance < call.input.stride and call.output.distance < call.output.stride
-    return block_of(stages_of(_complex_length(call)), across, call.double, arch)
+def _block(step: Transform, arch: str) -> Block | None:
+    call, lines = step.call, step.block
+    assert lines is not None
+    stages, across = stages_of(_complex_length(call)), all(_beside(view) for view in (call.input, call.output))
+    if lines.tiles != (1, 1):
+        return block_of(stages, call.double, arch, COLUMNS, across=True, tile=max(lines.tiles))
+    return block_of(stages, call.double, arch, lines.inner if _turned(step) else 0, across=across)
+
+
+def _beside(view: View) -> bool:
+    """Whether lines lie closer together than their elements."""
+    return view.distance < view.stride
+
+
+def _turned(step: Transform) -> bool:
+    """Whether lines lie beside each other on the side of the spectrum only."""
+    call = step.call
+    there = {"r2c": call.output, "c2r": call.input}.get(call.family)
+    return bool(there and not step.transfer and call.lengths[0] % 2 == 0 and _beside(there) and step.block.inner < call.batch)
 
 
 def _complex_length(call: Call) -> int:
@@ -62,14 +83,12 @@ class BlockTransform:
     work_bytes = 0
 
     def __init__(self, step: Transform, hooks: Sequence[Hook], device: int) -> None:
-        assert step.block
-        call, arch = step.call, driver.architecture(device)
-        kernel = kernel_of(call, step.block, step.forward, [hook.side for hook in hooks], arch)
+        kernel = kernel_of(step, [hook.side for hook in hooks], driver.architecture(device))
         cubin, _ = link(kernel, [hook.ltoir for hook in hooks])
         loaded = driver.load_kernel(cubin, NAME, device)
-        self._parameters = parameters(call, step.block, hooks)
+        self._parameters = parameters(step, hooks)
         self._launch = driver.Launch(
-            loaded, kernel.blocks(call.batch), kernel.block.threads, self._parameters, kernel.shared_bytes
+            loaded, kernel.blocks(step.call.batch), kernel.block.threads, self._parameters, kernel.shared_bytes
         )
         self._stream = 0
 
@@ -82,20 +101,23 @@ class BlockTransform:
         self._launch(self._stream)
 
 
-def parameters(call: Call, lines: Lines, hooks: Sequence[Hook]) -> np.ndarray:
+def parameters(step: Transform, hooks: Sequence[Hook]) -> np.ndarray:
     """What a launch is given, but for the addresses of source and target."""
     infos: dict[str, int] = {hook.side: hook.info for hook in hooks}
+    call, lines = step.call, step.block
+    assert lines is not None
     values = {
         "load_info": infos.get("prolog", 0),
         "transfer_info": infos.get("transfer", 0),
         "store_info": infos.get("epilog", 0),
         "batch": call.batch,
         "inner": lines.inner,
-        "source_outer": lines.source,
-        "target_outer": lines.target,
-        "source_stride": call.input.stride,
-        "source_distance": call.input.distance,
-        "target_stride": call.output.stride,
-        "target_distance": call.output.distance,
     }
+    for number, (side, view) in enumerate((("source", call.input), ("target", call.output))):
+        values |= {
+            f"{side}_stride": view.stride,
+            f"{side}_distance": view.distance,
+            f"{side}_outer": lines.outer[number],
+            f"{side}_step": lines.steps[number],
+        }
     return np.array([values.get(slot, 0) for slot in SLOTS], np.int64)

@@ -47,7 +47,7 @@ def candidates(pipeline: Pipeline, x: Layout, out: Layout, blocks: str = "") -> 
     found: dict[object, Program] = {}
     for fuse in BLOCKS if blocks else (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
         program = build(pipeline, x, out, fuse)
-        if all(fits_blocks(step.call, blocks) for step in program.transforms if step.block):
+        if all(fits_blocks(step, blocks) for step in program.transforms if step.block):
             found.setdefault(program.steps, program)
     return list(found.values())
 

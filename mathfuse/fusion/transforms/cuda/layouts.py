@@ -27,6 +27,9 @@ class Side:
     split, inner, outer
         For own kernels: how many axes of the batch are told apart as outer ones, how many lines follow each other at
         the view's distance, and the distance of the next ones.
+    tile, step
+        Likewise: how many elements of a line are neighbours, and how far the next ones lie; 1 tells that all lie at the
+        view's stride.
     """
 
     view: View
@@ -35,6 +38,12 @@ class Side:
     split: int
     inner: int
     outer: int
+    tile: int = 1
+    step: int = 0
+
+    def outer_of(self, inner: int) -> int:
+        """The distance of the next lines after `inner` ones, of this side's own or of fewer that lie evenly."""
+        return self.outer if self.inner == inner else inner * self.view.distance
 
     def nested(self, extents: Shape) -> bool:
         """Whether every offset belongs to one index only, so that an index can be found from it."""
@@ -81,6 +90,21 @@ def seen(layout: Layout, transform: Shape, batch: Shape, split: int = 0) -> Side
     inner, outer = (math.prod(shape[axis] for axis in axes) for axes in (batch[split:], batch[:split]))
     view = View(tuple(embed), stride, distances[0] or step * embed[0])
     return Side(view, inner * outer, tuple(steps), split, inner, distances[1] or 0)
+
+
+def tiled(layout: Layout, tile: int, axis: int) -> Side:
+    """A room whose rows lie interleaved, `tile` of them each, as lines along one of its two innermost axes.
+
+    Element (r, c) lies at ``((r // tile) * columns + c) * tile + r % tile``: lines along either axis then are made of
+    pieces that lie together, of several lines or of several elements.
+    """
+    *_, row, column = layout.order()
+    rows, columns = layout.shape[row], layout.shape[column]
+    strides = (0,) * len(layout.shape)
+    if axis == column:
+        return Side(View((columns,), tile, 1), layout.size // columns, strides, 0, tile, columns * tile)
+    view = View((rows,), 1, tile)
+    return Side(view, layout.size // rows, strides, 0, columns, rows * columns, tile, columns * tile)
 
 
 def _distance(axes: Shape, shape: Shape, steps: list[int]) -> int | None:

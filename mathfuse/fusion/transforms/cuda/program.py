@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 
 from mathfuse.fusion.elementwise.layouts import Layout, dense
-from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen
+from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, tiled
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
@@ -18,6 +18,7 @@ from mathfuse.runtime.cuda.cufft import Call
 MOST_AXES = 3  # of one cuFFT transform
 # Columns, and elements of two axes, that cuFFT transforms on their own about as fast as together with the rows.
 LONGEST_COLUMNS, LARGEST_COLUMNS = 4096, 16384
+TILE = 8  # rows that lie interleaved between own kernels for rows and columns: whole sectors for both
 
 
 @dataclass(frozen=True)
@@ -36,14 +37,21 @@ class Fuse:
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory: "x" the input, "out" the result, others are rooms in the workspace."""
+    """Memory: "x" the input, "out" the result, others are rooms in the workspace.
+
+    Of more than one `tile`, for own kernels only, so many rows of the two innermost axes lie interleaved.
+    """
 
     name: str
     layout: Layout
+    tile: int = 1
 
     @property
     def writable(self) -> bool:
         return self.name != "x"
+
+    def __str__(self) -> str:
+        return self.name if self.tile == 1 else f"{self.name} ({self.tile} rows interleaved)"
 
 
 @dataclass(frozen=True)
@@ -86,11 +94,28 @@ class Hook:
 
 @dataclass(frozen=True)
 class Lines:
-    """Of an own kernel: how many lines follow each other, and how far the next ones lie in source and target."""
+    """Of an own kernel: how lines follow each other in source and target.
+
+    Parameters
+    ----------
+    inner
+        How many follow each other at one distance.
+    outer
+        How far the next ones lie, in source and target.
+    tiles, steps
+        How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
+    """
 
     inner: int
-    source: int
-    target: int
+    outer: tuple[int, int]
+    tiles: tuple[int, int] = (1, 1)
+    steps: tuple[int, int] = (0, 0)
+
+    @classmethod
+    def between(cls, source: Side, target: Side) -> Lines:
+        inner = min(source.inner, target.inner)
+        outer = source.outer_of(inner), target.outer_of(inner)
+        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step))
 
 
 @dataclass(frozen=True)
@@ -116,8 +141,8 @@ class Transform:
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
         inside = [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
-        source = self.load.map.source.name if self.load else self.source.name
-        target = self.store.map.target.name if self.store else self.target.name
+        source = str(self.load.map.source if self.load else self.source)
+        target = str(self.store.map.target if self.store else self.target)
         family = f"{self.call.family} and back" if self.transfer else self.call.family
         name = f"{'blocks' if self.block else 'cuFFT'} {family}({shape}) × {self.call.batch}"
         return " → ".join([source, ", ".join([name, *inside]), target])
@@ -182,6 +207,7 @@ class _Builder:
         self.steps: list[Step] = []
         self.rooms: list[Buffer] = []
         self.waiting = False
+        self.tiled: Shape = ()  # the axes between whose transforms a room is tiled
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 
     def problem(self, problem: Problem, first: bool, last: bool) -> None:
@@ -192,6 +218,8 @@ class _Builder:
         """Along the last axis forward, the transfer function and back are one step."""
         self._begin(there, first=True)
         remaining = there.axes
+        if there.kind.family == "r2c" and len(remaining) == 2 and there.lengths[0] % TILE == 0:
+            self.tiled = remaining
         while len(remaining) > 1:
             group = self._next(there, remaining)
             remaining = tuple(a for a in remaining if a not in group)
@@ -227,7 +255,7 @@ class _Builder:
         """The largest group of axes that cuFFT can take at once; the data is laid out anew where it can take none."""
         for _ in range(2):
             for group in self._groups(problem, remaining):
-                if self.waiting or self._split(self.here.layout, group, self._batch(group)) is not None:
+                if self.waiting or self._split(self.here, group, self._batch(group)) is not None:
                     return group
             self._move(problem, remaining)
         raise AssertionError(f"no axes of {remaining} can be transformed in {self.here}")
@@ -258,10 +286,10 @@ class _Builder:
     def _batch(self, group: Shape) -> Shape:
         return tuple(a for a in self.here.layout.order() if a not in group)
 
-    def _split(self, layout: Layout, group: Shape, batch: Shape) -> int | None:
-        """How many axes of the batch have to be told apart for a layout to be seen; None where it cannot be."""
+    def _split(self, buffer: Buffer, group: Shape, batch: Shape) -> int | None:
+        """How many axes of the batch have to be told apart for a buffer to be seen; None where it cannot be."""
         splits = range(max(1, len(batch)) if self.fuse.block else 1)
-        return next((k for k in splits if seen(layout, group, batch, k)), None)
+        return next((k for k in splits if _seen(buffer, group, batch, k)), None)
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -278,7 +306,7 @@ class _Builder:
             load, batch = self._load(group, batch, away=family == "c2r" and len(group) > 1)
             source, view = load.map.target if load.map.target in self.rooms else source, load.side
         else:
-            view = _visible(source.layout, group, batch, self._split(source.layout, group, batch) or 0)
+            view = _visible(source, group, batch, self._split(source, group, batch) or 0)
         transfer = self._between(problem, family, group, batch) if back else None
         if family == "r2c" and not back:
             self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1] // 2 + 1}), self.complex
@@ -287,7 +315,7 @@ class _Builder:
         target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        lines = Lines(view.inner, view.outer, side.outer) if self.fuse.block else None
+        lines = Lines.between(view, side) if self.fuse.block else None
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
         self.here = target
         after = self._after(back or problem, target, last) if final and (last or not back) else None
@@ -308,15 +336,15 @@ class _Builder:
         self.waiting, role, self.role = False, self.role, None
         source = self.here.layout
         if (source.shape, source.dtype) == (self.shape, self.dtype) and not (away or self.fuse.gather):
-            split = self._split(source, group, batch)
-            side = None if split is None else seen(source, group, batch, split)
+            split = self._split(self.here, group, batch)
+            side = None if split is None else _seen(self.here, group, batch, split)
             if side and side.nested(self.shape):
                 return Hook(Map(role, self.here, self.here), side, direct=True), batch
         batch = tuple(a for a in self.out.layout.order() if a not in group)
         order = interleaved(source.order(), group, batch)
         virtual = self._room(order) if away else Buffer("cuFFT", dense(self.shape, self.dtype, order))
-        split = self._split(self.out.layout, group, batch) or 0
-        return Hook(Map(role, self.here, virtual), _visible(virtual.layout, group, batch, split), direct=False), batch
+        split = self._split(self.out, group, batch) or 0
+        return Hook(Map(role, self.here, virtual), _visible(virtual, group, batch, split), direct=False), batch
 
     def _between(self, there: Problem, family: Family, group: Shape, batch: Shape) -> Hook:
         """The transfer function between two transforms of one step: it sees the spectrum line after line."""
@@ -326,7 +354,7 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        return Hook(map_, _visible(spectrum.layout, group, batch, 0), direct=True)
+        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True)
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
@@ -347,11 +375,13 @@ class _Builder:
         in_place = [self.here] if self.here.writable and family == "c2c" else []
         for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
             if (buffer.layout.shape, buffer.layout.dtype) == (self.shape, self.dtype):
-                side = seen(buffer.layout, group, batch, split)
+                side = _seen(buffer, group, batch, split)
                 if side:
                     return buffer, side
-        room = self._room(interleaved(self.out.layout.order(), group, batch))
-        return room, _visible(room.layout, group, batch, split)
+        order = interleaved(self.out.layout.order(), group, batch)
+        fits = family == "r2c" and split == 0 and order[-2:] == self.tiled
+        room = self._room(order, TILE if fits else 1)
+        return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
         """The map on the way in, as a callback to be or as a kernel that writes what cuFFT can see."""
@@ -375,13 +405,17 @@ class _Builder:
         self.steps.append(Map(role, self.here, target))
         self.here = target
 
-    def _room(self, order: Shape) -> Buffer:
-        room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order))
+    def _room(self, order: Shape, tile: int = 1) -> Buffer:
+        room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order), tile)
         self.rooms.append(room)
         return room
 
 
-def _visible(layout: Layout, group: Shape, batch: Shape, split: int) -> Side:
-    side = seen(layout, group, batch, split)
-    assert side is not None, f"cuFFT cannot see axes {group} of {layout}"
+def _seen(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:
+    return seen(buffer.layout, group, batch, split) if buffer.tile == 1 else tiled(buffer.layout, buffer.tile, *group)
+
+
+def _visible(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side:
+    side = _seen(buffer, group, batch, split)
+    assert side is not None, f"cuFFT cannot see axes {group} of {buffer}"
     return side

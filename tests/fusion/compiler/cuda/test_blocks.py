@@ -27,9 +27,9 @@ RNG = np.random.default_rng(0)
 def made(length, across=False, block=None, real=(False, False), arch="sm_90a", **options):
     packed = any(real) and length % 2 == 0
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
-    block = block or block_of(stages_of(length // 2 if packed else length), across, given["double"], arch)
-    dense = not block.across, not block.across
-    return BlockKernel(length, block, real=real, dense=dense, nested=False, arch=arch, **given)
+    block = block or block_of(stages_of(length // 2 if packed else length), given["double"], arch, across=across)
+    given = {"dense": (not block.across, not block.across), **given}
+    return BlockKernel(length, block, real=real, arch=arch, **given)
 
 
 def numbers(shape, dtype):
@@ -41,7 +41,7 @@ def launch(kernel, x, y, callbacks=None):
     callbacks, block = callbacks or {}, np.zeros(len(SLOTS), np.int64)
     informations = {hook: information(unit) for hook, unit in callbacks.items()}
     infos = [informations[hook].ctypes.data if hook in callbacks else 0 for hook in ("load", "transfer", "store")]
-    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0]
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0, 0, 0]
     block[:] = x.ctypes.data, y.ctypes.data, *infos, x.shape[0], *steps
     run = threads.kernel(kernel, [unit.lower()[0] for unit in callbacks.values()])
     run(block, kernel.blocks(x.shape[0]))

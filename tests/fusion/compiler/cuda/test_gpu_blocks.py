@@ -35,7 +35,7 @@ def launch(kernel, x, y, callbacks=None):
     callbacks = callbacks or {}
     infos = {hook: cupy.asarray(information(unit)) for hook, unit in callbacks.items()}
     pointers = [infos[hook].data.ptr if hook in infos else 0 for hook in ("load", "transfer", "store")]
-    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0]
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0, 0, 0]
     block = np.zeros(len(SLOTS), np.int64)
     block[:] = x.data.ptr, y.data.ptr, *pointers, x.shape[0], *steps
     cubin, _ = link(kernel, [Compiled(unit).ltoir for unit in callbacks.values()])
@@ -74,7 +74,7 @@ def test_transforms(length):
 @pytest.mark.parametrize("length", [64, 1000, 4096])
 def test_every_cut(length):
     for stages in cuts(length):
-        kernel = made(length, block=block_of(stages))
+        kernel = made(length, block=block_of(stages, False, device.architecture()))
         x = sample(kernel)
         y = cupy.full_like(cupy.asarray(x), np.nan)
         launch(kernel, cupy.asarray(x), y)

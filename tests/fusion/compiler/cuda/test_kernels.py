@@ -169,7 +169,8 @@ def test_blocks():
     assert blocks_of(1000, 2048, 132) == 4
     assert blocks_of(100_000, 2048, 132) == 132
     assert blocks_of(2048 * 500, 2048, 132) == 500
-    assert blocks_of(1 << 32, 2048, 132) == 132 * 8 * 4
+    assert blocks_of(1 << 32, 2048, 132) == 1 << 21
+    assert blocks_of(1 << 60, 2048, 132) == (1 << 31) - 1  # the most that a launch may have
 
 
 def test_a_kernel_on_the_host():

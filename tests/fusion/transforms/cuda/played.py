@@ -138,10 +138,9 @@ class BlockTransform:
     """An own kernel, every thread of a block run by one of this processor."""
 
     def __init__(self, step: Any, hooks: Any, device: int) -> None:
-        call = step.call
-        kernel = kernel_of(call, step.block, step.forward, [hook.side for hook in hooks], "sm_90a")
+        kernel = kernel_of(step, [hook.side for hook in hooks], "sm_90a")
         self.launch = threads.kernel(kernel, [hook.ltoir.lower()[0] for hook in hooks])
-        self.parameters, self.blocks = parameters(call, step.block, hooks), kernel.blocks(call.batch)
+        self.parameters, self.blocks = parameters(step, hooks), kernel.blocks(step.call.batch)
 
     def set_stream(self, stream: int) -> None:
         self.stream = stream

@@ -68,3 +68,15 @@ def test_what_own_kernels_do_not_do(gpu):
     for shape in ((17,), (32768,), (4, 34)):
         with pytest.raises(mf.UnsupportedError, match="own kernels transform axes of at most 16384 elements"):
             mf.fft.fft(gpu.array(np.ones(shape, np.complex64)), strategy="kernel")
+
+
+@pytest.mark.parametrize("shape", [(8, 12), (3, 16, 10), (2, 40, 9), (2, 3, 24, 64)])
+def test_rows_lie_interleaved_between_rows_and_columns(gpu, shape):
+    x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+    spectrum = np.fft.rfft2(x.astype(float))
+    w = np.random.default_rng(1).standard_normal(spectrum.shape).astype(np.float32)
+    transfer = mf.epilog(lambda value, index, w: value * w[index])(w=gpu.array(w))
+    plan = mf.fft.SpectralFilter(gpu.array(x), transfer, (-2, -1))
+    plan.plan(prolog=mf.scale(factor=2.0), strategy="kernel")
+    close(gpu.numpy(plan.execute()), 2 * np.fft.irfft2(spectrum * w, shape[-2:]))
+    assert [step.count("rows interleaved") for step in plan.explain().passes] == [1, 2, 1]
