@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from typing import Any
 
 from llvmlite import ir
 
@@ -36,12 +36,15 @@ class Block:
         Neighbouring threads work on neighbouring transforms; else on neighbouring elements of one.
     tile
         Across: so many neighbouring threads work on neighbouring elements first.
+    turned
+        Before or after the transform, neighbouring threads work on neighbouring transforms.
     """
 
     stages: Stages
     transforms: int
     across: bool = False
     tile: int = 1
+    turned: bool = False
 
     @property
     def threads(self) -> int:
@@ -59,10 +62,11 @@ class Block:
 
     @property
     def pitch(self) -> int:
-        """Elements of shared memory for one transform; of short ones several meet in a row of banks."""
+        """Elements of shared memory for one transform; of several that are accessed at once each has its banks."""
         both = (*self.exchanges, *replace(self, stages=self.stages.backward).exchanges)
         most = max(exchange.place(self.stages.length - 1) for exchange in both) + 1
         beside = self.tile if self.across else self.stages.threads  # threads of one transform
+        beside = max(1, BANKS // self.transforms) if self.turned else beside
         apart = beside < BANKS and self.transforms > 1 and not self.interleaved
         return most + ((beside - most) % BANKS if apart else 0)
 
@@ -71,14 +75,11 @@ class Block:
         return self.pitch * self.transforms * (16 if double else 8) if len(self.stages.radices) > 1 else 0
 
 
-def block_of(
-    stages: Stages, double: bool, arch: str, wanted: int = 0, across: bool = False, tile: int = 1
-) -> Block | None:
+def block_of(stages: Stages, double: bool, arch: str, wanted: int = 0, **options: Any) -> Block | None:
     """As many transforms as `wanted`, or as make a block of a good size; None where shared memory has room for none."""
-    wanted = wanted or (ACROSS if across else -(-LEAST_THREADS // stages.threads))
-    tile = math.gcd(tile, stages.threads)
+    wanted = wanted or (ACROSS if options.get("across") else -(-LEAST_THREADS // stages.threads))
     room = MOST_SHARED.get(int(arch.strip("sm_af")), LEAST_SHARED) << 10
-    blocks = (Block(stages, n, across, tile) for n in range(min(wanted, MOST_THREADS // stages.threads), 0, -1))
+    blocks = (Block(stages, n, **options) for n in range(min(wanted, MOST_THREADS // stages.threads), 0, -1))
     return next((block for block in blocks if block.shared_bytes(double) <= room), None)
 
 

@@ -12,8 +12,9 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LARGEST_RADIX = 16
-MOST_REGISTERS = 16  # complex values that a thread holds: twice as many 32-bit registers in float32
+USUAL_RADIX, LARGEST_RADIX = 16, 32
+LONG = 4096  # beyond that, fewer exchanges are worth the registers of a larger radix
+MOST_REGISTERS = 32  # complex values that a thread holds in float32; half of them in float64
 MOST_THREADS = 1024  # of a block
 EXCHANGE = 12.0  # operations a component that an exchange through shared memory stands for, about
 
@@ -56,12 +57,12 @@ class Stages:
 
 def is_supported(length: int, double: bool) -> bool:
     """Whether a block can do it: no prime factor above 13, and it fits into registers and shared memory."""
-    return length <= (8192 if double else 16384) and bool(cuts(length))
+    return length <= (8192 if double else 16384) and bool(cuts(length, double))
 
 
-def stages_of(length: int) -> Stages:
+def stages_of(length: int, double: bool = False) -> Stages:
     """The cut that is expected to be the fastest: few exchanges, little arithmetic, few idle threads."""
-    return cuts(length)[0]
+    return cuts(length, double)[0]
 
 
 def cost(stages: Stages) -> tuple[float, int]:
@@ -99,7 +100,8 @@ def split(n: int) -> int:
 @functools.cache
 def _factorings(length: int) -> tuple[tuple[int, ...], ...]:
     """Radices in falling order whose product is `length`, with as few stages as there can be, or one more."""
-    found = sorted(_falling(length, LARGEST_RADIX), key=len) if length > 1 else [(1,)]
+    most = LARGEST_RADIX if length > LONG else USUAL_RADIX
+    found = sorted(_falling(length, most), key=len) if length > 1 else [(1,)]
     return tuple(radices for radices in found if len(radices) <= len(found[0]) + 1)
 
 
@@ -112,12 +114,13 @@ def _falling(length: int, most: int) -> Iterator[tuple[int, ...]]:
 
 
 @functools.cache
-def cuts(length: int) -> tuple[Stages, ...]:
+def cuts(length: int, double: bool = False) -> tuple[Stages, ...]:
     """All for which a block and registers suffice, the one that is expected to be the fastest first."""
+    registers = MOST_REGISTERS // 2 if double else MOST_REGISTERS
     found = [
         Stages(length, radices, threads)
         for radices in _factorings(length)
         for threads in sorted({length // radix for radix in radices})
     ]
-    fitting = (cut for cut in found if cut.threads <= MOST_THREADS and cut.registers <= MOST_REGISTERS)
+    fitting = (cut for cut in found if cut.threads <= MOST_THREADS and cut.registers <= registers)
     return tuple(sorted(fitting, key=cost))

@@ -30,10 +30,10 @@ def test_supported_lengths_are_cut(length, double):
     if not is_supported(length, double):
         assert length > (8192 if double else 8)
         return
-    stages = stages_of(length)
+    stages = stages_of(length, double)
     assert math.prod(stages.radices) == stages.length == length
     assert max(stages.radices) <= LARGEST_RADIX
-    assert stages.registers <= MOST_REGISTERS
+    assert stages.registers <= MOST_REGISTERS >> double
     for stage in range(len(stages.radices)):
         assert stages.rounds(stage) * stages.threads >= stages.butterflies(stage)
         assert stages.done(stage) * math.prod(stages.radices[stage:]) == length

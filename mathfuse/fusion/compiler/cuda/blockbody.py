@@ -105,7 +105,7 @@ class Body:
 
     def _turn(self, there: bool) -> None:
         """To the side of the spectrum, or back, where neighbouring threads work on neighbouring lines there."""
-        if self.kernel.turned:
+        if self.kernel.block.turned:
             self.at = self._across if there else self._own
             self.fft.thread, self.fft.member = self.at.thread, self.at.member
 
@@ -208,9 +208,9 @@ class Body:
         """What the callback makes of each element of the spectrum, which is dense."""
         b, kernel = self.builder, self.kernel
         element = llvm_element(self.module, kernel.dtype)
-        prototype = ir.FunctionType(element, [element, I64, BYTES])
+        prototype = ir.FunctionType(element, [element, I64, I64, BYTES])
         callback = ir.Function(self.module, prototype, transfer_prototype(kernel.dtype).symbol)
-        info, line = b.inttoptr(self._slot("transfer_info"), BYTES), b.mul(self.at.line, I64(kernel.spectrum))
+        info = b.inttoptr(self._slot("transfer_info"), BYTES)
 
         def apply(number: ir.Value, value: Complex) -> Complex:
             if not any(kernel.real) or kernel.packed:
@@ -218,7 +218,7 @@ class Body:
             return self._mirrored(number, call(self._kept(number), self._mirrored(number, value)))
 
         def call(number: ir.Value, value: Complex) -> Complex:
-            found = b.call(callback, [self._struct(value, element), b.add(line, number), info])
+            found = b.call(callback, [self._struct(value, element), self.at.line, number, info])
             return b.extract_value(found, 0), b.extract_value(found, 1)
 
         result: list[Complex] = []

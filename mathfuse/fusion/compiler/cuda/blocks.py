@@ -19,8 +19,7 @@ SLOTS = (
 )
 
 
-# Registers of a thread that holds few complex values, or more, in float32.
-FEW_VALUES, FEW_REGISTERS, MOST_REGISTERS = 8, 40, 64
+REGISTERS = ((8, 40), (16, 64), (32, 112))  # of a thread that holds up to so many complex values in float32
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,6 @@ class BlockKernel:
         lie at the stride.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
-    turned
-        Of packed lines: whether neighbouring threads work on neighbouring lines on the side of the spectrum.
     lean
         Whether a thread has to get by with few registers.
     arch
@@ -70,7 +67,6 @@ class BlockKernel:
     arch: str
     tiles: tuple[int, int] = (1, 1)
     nested: bool = False
-    turned: bool = False
     lean: bool = True
 
     @property
@@ -100,8 +96,9 @@ class BlockKernel:
     @property
     def registers(self) -> int:
         """What a lean thread has at the most, so that a multiprocessor holds many threads."""
-        few = self.block.stages.registers <= FEW_VALUES
-        return (FEW_REGISTERS if few else MOST_REGISTERS) * (2 if self.double else 1)
+        held = self.block.stages.registers
+        least = next(registers for values, registers in REGISTERS if held <= values)
+        return least * (2 if self.double else 1)
 
     @property
     def shared_bytes(self) -> int:

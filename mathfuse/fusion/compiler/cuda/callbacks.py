@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from llvmlite import ir
 
-from mathfuse.fusion.compiler.cuda.decoding import Decoder, constant_place
+from mathfuse.fusion.compiler.cuda.decoding import Decoder, constant_place, line_place
 from mathfuse.fusion.compiler.cuda.elements import apply_scaled, guarded, within
 from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I8, I64, Emitter, Value
 from mathfuse.fusion.compiler.emit.scalars import Scalar, of_dtype
@@ -45,12 +45,14 @@ def build_transfer_callback(lowering: Lowering, unit: Unit) -> np.dtype:
     """What is done to an element of a spectrum; gives its dtype."""
     assert unit.dtype is not None
     element = llvm_element(lowering.module, unit.dtype)
-    function = ir.Function(lowering.module, ir.FunctionType(element, [element, I64, BYTES]), unit.name)
+    function = ir.Function(lowering.module, ir.FunctionType(element, [element, I64, I64, BYTES]), unit.name)
     builder = ir.IRBuilder(function.append_basic_block("entry"))
-    value, offset, info = function.args
-    side = _Side(lowering, unit, lowering.emitter(builder), ir.Constant(BYTES, None), offset, info)
-    result = side.transfer(from_struct(side.emitter, value, of_dtype(unit.dtype)))
-    builder.ret(to_struct(side.emitter, result, element))
+    emitter, (argument, line, number, info) = lowering.emitter(builder), function.args
+    assert unit.geometry is not None
+    place, block = line_place(emitter, unit.geometry, line, number), builder.addrspacecast(info, I8.as_pointer(1))
+    value, scale = from_struct(emitter, argument, of_dtype(unit.dtype)), unit.geometry.scale
+    result = apply_scaled(lowering, emitter, value, place, block, scale, unit.scale_bits)
+    builder.ret(to_struct(emitter, lowering.require(result, unit.dtype, "the spectrum", emitter), element))
     return unit.dtype
 
 
@@ -93,11 +95,6 @@ class _Side:
             result = self.lowering.require(result, stored, "the transform's result", self.emitter)
             self.emitter.store(self._address(stored), stored, result)
         return stored
-
-    def transfer(self, value: Value) -> Value:
-        """What becomes of an element of a spectrum, in the spectrum's type."""
-        assert self.unit.dtype is not None
-        return self.lowering.require(self._apply(value), self.unit.dtype, "the spectrum", self.emitter)
 
     def _apply(self, value: Value) -> Value:
         scale = self.geometry.scale if self.geometry else None

@@ -49,6 +49,18 @@ class Decoder:
         return tuple(index[axis] for axis in sorted(index))
 
 
+def line_place(emitter: Emitter, geometry: Geometry, line: ir.Value, number: ir.Value) -> Place:
+    """Where an element of a line (both i64) is; what follows from the line alone is computed once for all elements."""
+    assert geometry.axis is not None
+    builder, extent = emitter.builder, geometry.extents[geometry.axis]
+    across = [0 if axis == geometry.axis else stride // extent for axis, stride in enumerate(geometry.strides)]
+    extents = [1 if axis == geometry.axis else n for axis, n in enumerate(geometry.extents)]
+    index = list(constant_place(emitter, Geometry(tuple(extents), tuple(across)), line).index)
+    index[geometry.axis] = emitter.integer(number)
+    offset = builder.add(builder.mul(line, I64(extent)), number)
+    return Place(tuple(index), ((geometry.strides, offset),))
+
+
 def constant_place(emitter: Emitter, geometry: Geometry, offset: ir.Value) -> Place:
     """Where the element at an offset (an i64) is in a constant geometry; LLVM divides by shifts or products.
 

@@ -27,6 +27,8 @@ class Geometry:
         ``"before"`` or ``"after"``: the value is multiplied by the slot ``scale`` before or after the callback.
     invariant
         What is loaded through ``address`` is not written to while the transform runs.
+    axis
+        Of own kernels that tell which line along this axis it is, and which element of that, in place of an offset.
     """
 
     extents: Shape
@@ -35,6 +37,7 @@ class Geometry:
     limits: Shape | None = None
     scale: str | None = None
     invariant: bool = False
+    axis: int | None = None
 
     @property
     def order(self) -> Shape:

@@ -54,13 +54,14 @@ def cufft_prototype(side: str, dtype: np.dtype) -> Prototype:
 
 
 def transfer_prototype(dtype: np.dtype) -> Prototype:
-    """What is done to an element of a spectrum between two transforms of one kernel, at its offset there."""
+    """What is done to an element of a spectrum between two transforms of one kernel: which line, and which of it."""
     element, name = CPP_TYPES[str(dtype)], f"mathfuse_transfer_{dtype}"
     return Prototype(
         name,
-        f"_Z{len(name)}{name}{MANGLED_TYPES[str(dtype)]}yPv",
-        f"__device__ {element} {{name}}({element} value, unsigned long long offset, void* info);",
-        f"(({element}*)data)[thread] = {{name}}((({element}*)data)[count + thread], thread, info);",
+        f"_Z{len(name)}{name}{MANGLED_TYPES[str(dtype)]}yyPv",
+        f"__device__ {element} {{name}}({element} value, unsigned long long line, unsigned long long number, "
+        "void* info);",
+        f"(({element}*)data)[thread] = {{name}}((({element}*)data)[count + thread], blockIdx.y, thread, info);",
     )
 
 

@@ -45,7 +45,6 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         dense=(call.input.stride == 1, call.output.stride == 1),
         tiles=lines.tiles,
         nested=lines.inner < call.batch,
-        turned=_turned(step),
         arch=arch,
     )
 
@@ -53,10 +52,12 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
 def _block(step: Transform, arch: str) -> Block | None:
     call, lines = step.call, step.block
     assert lines is not None
-    stages, across = stages_of(_complex_length(call)), all(_beside(view) for view in (call.input, call.output))
+    stages, across = stages_of(_complex_length(call), call.double), all(_beside(view) for view in (call.input, call.output))
     if lines.tiles != (1, 1):
-        return block_of(stages, call.double, arch, COLUMNS, across=True, tile=max(lines.tiles))
-    return block_of(stages, call.double, arch, lines.inner if _turned(step) else 0, across=across)
+        tile = math.gcd(max(lines.tiles), stages.threads)
+        return block_of(stages, call.double, arch, COLUMNS, across=True, tile=tile)
+    turned = _turned(step)
+    return block_of(stages, call.double, arch, lines.inner if turned else 0, across=across, turned=turned)
 
 
 def _beside(view: View) -> bool:

@@ -94,6 +94,7 @@ def _callback(hook: Hook, side: str, pipeline: Pipeline, arch: str) -> Unit:
         limits=source.shape if hook.map.padded else None,
         scale=_scale(hook.map),
         invariant=load and not hook.direct,
+        axis=hook.axis,
     )
     return Unit(
         pipeline="fft",

@@ -85,11 +85,15 @@ class Map:
 
 @dataclass(frozen=True)
 class Hook:
-    """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says."""
+    """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says.
+
+    With `axis` an own kernel tells a line along it and an element of that.
+    """
 
     map: Map
     side: Side
     direct: bool
+    axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -354,7 +358,7 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True)
+        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0])
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.

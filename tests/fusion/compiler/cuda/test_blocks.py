@@ -27,7 +27,8 @@ RNG = np.random.default_rng(0)
 def made(length, across=False, block=None, real=(False, False), arch="sm_90a", **options):
     packed = any(real) and length % 2 == 0
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
-    block = block or block_of(stages_of(length // 2 if packed else length), given["double"], arch, across=across)
+    stages = stages_of(length // 2 if packed else length, given["double"])
+    block = block or block_of(stages, given["double"], arch, across=across)
     given = {"dense": (not block.across, not block.across), **given}
     return BlockKernel(length, block, real=real, arch=arch, **given)
 
@@ -118,7 +119,8 @@ def side(function, dtype, shape, arch="sm_90a", name=None):
     """A callback on one side, which finds its index in an array of `shape`."""
     strides = tuple(int(np.prod(shape[k + 1 :])) for k in range(len(shape)))
     unit = make_unit(function, "fft", dtype, {}, arch, ndim=len(shape), axes=(len(shape) - 1,))
-    return replace(unit, geometry=Geometry(shape, strides), side=name or unit.side)
+    axis = len(shape) - 1 if name == "transfer" else None
+    return replace(unit, geometry=Geometry(shape, strides, axis=axis), side=name or unit.side)
 
 
 def information(unit):

@@ -155,10 +155,10 @@ def test_a_kernel_has_so_many_parameters_as_the_driver_takes():
 
 
 def test_tiles():
-    assert tile_of(4, 20, 4) == Tile(4, 2)
+    assert tile_of(4, 20, 4) == Tile(4, 1)
     assert tile_of(8, 20, 1) == Tile(8, 2)
     assert tile_of(1, 20, 4) == Tile(1, 4)
-    assert tile_of(1, 20, 16) == Tile(1, 2)
+    assert tile_of(1, 20, 16) == Tile(1, 1)
     assert tile_of(4, 400, 4) == Tile(2, 1)  # three copies would do: vectors come first
     assert tile_of(4, 10_000, 4) == Tile(1, 1)
     assert Tile(4, 2).elements == 8 * THREADS
