@@ -54,11 +54,15 @@ def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[R
     y, part = cp.empty_like(x), slice(None, None, max(1, batch // 64))
     exact = cp.fft.fft(x[part].astype("complex128")) * w[part]
     exact = cp.fft.ifft(exact) * n if side == "filter" else exact
-    variants = [
-        Variant(f"{'·'.join(map(str, s.radices))} / {s.threads} × {t}", own(block_of(s, False, arch), t, x, w, y, side))
+    blocks = {
+        block_of(s, False, arch, wanted=max(1, block_of(s, False, arch).transforms * times // 2))
         for s in cuts(n)[:most_cuts]
-        for t in sorted({block_of(s, False, arch).transforms, max(1, block_of(s, False, arch).transforms // 2), 2 * block_of(s, False, arch).transforms})
-        if s.threads * t <= 1024
+        for times in (1, 2, 4)
+    }
+    variants = [
+        Variant(f"{'·'.join(map(str, b.stages.radices))} / {b.stages.threads} × {b.transforms}", own(b, x, w, y, side))
+        for b in blocks
+        if b is not None
     ]
     variants.append(Variant(CALLBACK if side == "epilog" else FILTER, peer(x, w, y, side)))
     for variant in variants:
@@ -76,7 +80,7 @@ def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[R
     return rows
 
 
-def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
+def own(block: Any, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
     """A prepared launch of the own kernel."""
     from mathfuse.fusion.compiler.cuda.artifacts import Compiled
     from mathfuse.fusion.compiler.cuda.blockcode import link
@@ -90,7 +94,7 @@ def own(block: Any, transforms: int, x: Any, w: Any, y: Any, side: str) -> Calla
     from mathfuse.runtime.cuda.arrays import as_device
 
     cp, device = gpu.cupy(), x.device.id
-    block, arch, hook = replace(block, transforms=transforms), driver.architecture(device), {"epilog": "store"}
+    arch, hook = driver.architecture(device), {"epilog": "store"}
     kernel = BlockKernel(
         length=x.shape[1],
         block=block,

@@ -41,4 +41,4 @@ def fastest(rows: Sequence[Row]) -> Row:
 
 
 def _named(key: str) -> str:
-    return f"tuning 2; {key}"
+    return f"tuning 3; {key}"

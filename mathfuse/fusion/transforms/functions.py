@@ -205,7 +205,7 @@ _DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.ff
         Their free operands, by name.
     execution : {{None, "cpu", "cuda"}}
         Where to run; None is where `x` is. NumPy arrays with "cuda" are copied to the GPU and back, which waits.
-    strategy : {{None, "callback", "sequence", "cpu"}}
+    strategy : {{None, "kernel", "callback", "sequence", "cpu"}}
         On a GPU: cuFFT with the callbacks inlined, or between generated kernels; None takes the fastest.
     tune : bool
         On a GPU: find the fastest by timing, and remember it: later calls without it take what was found.

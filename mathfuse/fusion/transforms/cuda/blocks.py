@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mathfuse.device.fft.block import Block, block_of
-from mathfuse.device.fft.shapes import is_supported, stages_of
+from mathfuse.device.fft.shapes import LONG, is_supported, stages_of
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.transforms.cuda.program import Lines, Transform
@@ -17,7 +17,8 @@ from mathfuse.runtime.cuda.cufft import Call, Hook, View
 
 MOST_LINES = 1 << 31
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
-COLUMNS = 8  # lines beside each other in a block where each has several neighbouring elements
+# Lines in a block, as measured on an H200: of rows that are interleaved on one side, and of columns that are on both.
+TURNED, LONG_COLUMNS, COLUMN_THREADS = 4, 2, 64
 
 
 def fits_blocks(step: Transform, arch: str) -> bool:
@@ -55,9 +56,10 @@ def _block(step: Transform, arch: str) -> Block | None:
     stages, across = stages_of(_complex_length(call), call.double), all(_beside(view) for view in (call.input, call.output))
     if lines.tiles != (1, 1):
         tile = math.gcd(max(lines.tiles), stages.threads)
-        return block_of(stages, call.double, arch, COLUMNS, across=True, tile=tile)
+        wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)
+        return block_of(stages, call.double, arch, wanted, across=True, tile=tile)
     turned = _turned(step)
-    return block_of(stages, call.double, arch, lines.inner if turned else 0, across=across, turned=turned)
+    return block_of(stages, call.double, arch, TURNED if turned else 0, across=across, turned=turned)
 
 
 def _beside(view: View) -> bool:

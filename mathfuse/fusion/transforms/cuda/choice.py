@@ -22,7 +22,11 @@ from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
-BLOCKS = tuple(replace(fuse, block=True) for fuse in FUSES)
+BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
+TOO_LONG = (
+    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime factors "
+    "above 13"
+)
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,12 @@ class Chosen:
     rejected: tuple[tuple[str, str], ...] = ()
 
 
-def candidates(pipeline: Pipeline, x: Layout, out: Layout, blocks: str = "") -> list[Program]:
-    """The different programs there are, the one without callbacks first; or of own kernels for a GPU architecture."""
+def candidates(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> list[Program]:
+    """The different programs there are on a GPU architecture: without callbacks first, by own kernels last."""
     found: dict[object, Program] = {}
-    for fuse in BLOCKS if blocks else (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
+    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING), BLOCKS):
         program = build(pipeline, x, out, fuse)
-        if all(fits_blocks(step, blocks) for step in program.transforms if step.block):
+        if all(fits_blocks(step, arch) for step in program.transforms if step.block):
             found.setdefault(program.steps, program)
     return list(found.values())
 
@@ -88,18 +92,15 @@ def choose(
     time
         Gives milliseconds of an engine, where strategies are to be timed unless they were before.
     """
-    version = cufft.version()
-    arch = driver.architecture(place.device) if strategy == "kernel" else ""
-    programs = candidates(pipeline, x, out, arch)
-    if not programs:
-        raise UnsupportedError(
-            "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime "
-            "factors above 13: "
-            'take strategy="callback" or "sequence", or leave the choice open'
-        )
+    version, programs = cufft.version(), candidates(pipeline, x, out, driver.architecture(place.device))
     found = [(program, flaw(program, version)) for program in programs]
+    rejected = [(label(p), why) for p, why in found if why]
+    if not any(program.fuse.block for program in programs):
+        if strategy == "kernel":
+            raise UnsupportedError(f'{TOO_LONG}: take strategy="callback" or "sequence", or leave the choice open')
+        rejected.append(("kernel", TOO_LONG))
     chosen = _chosen([p for p, why in found if not why], pipeline, place, strategy, time)
-    return replace(chosen, rejected=(*chosen.rejected, *((label(p), why) for p, why in found if why)))
+    return replace(chosen, rejected=(*chosen.rejected, *rejected))
 
 
 def _chosen(
@@ -109,7 +110,7 @@ def _chosen(
     strategy: str | None,
     time: Callable[[Engine], float] | None,
 ) -> Chosen:
-    wanted = [p for p in programs if strategy in (None, name_of(p))] or programs
+    wanted = [p for p in programs if strategy in (None, name_of(p))] or programs[:1]
     if strategy in ("callback", "kernel"):  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
     if len(wanted) == 1 or strategy in ("callback", "kernel"):
@@ -195,6 +196,8 @@ def _work_bytes(call: cufft.Call, device: int) -> int:
 
 
 def _why(program: Program) -> str:
+    if program.fuse.block:
+        return f"{len(program.steps)} passes over memory by own kernels are the fastest by the rule"
     if not program.hooks:
         return "cuFFT between elementwise kernels is the fastest by the rule"
     return f"{len(program.hooks)} of cuFFT's callbacks in place of as many passes over memory"
@@ -204,6 +207,7 @@ def _why_not(program: Program, best: Program, slowed: frozenset[Transform]) -> s
     reasons = [
         why
         for step in program.transforms
+        if not step.block
         for hook in (step.load, step.store)
         if hook
         for why in [share(step, hook)[1]]

@@ -31,6 +31,11 @@ TOO_LONG = 3.0
 SECOND = 0.25  # of the smaller share, where both sides have a callback
 # The share that a callback costs in addition where cuFFT sees gaps between the lines of its input.
 GAPS = ((512, 0.1), (4096, 0.05), (8192, 0.5))
+# The share of a copy that own kernels take, up to a length: for rows, for columns, and there and back.
+BLOCKS = ((2048, 1.0), (4096, 1.05), (8192, 1.1), (16384, 1.35))
+COLUMN_BLOCKS = ((512, 1.6), (2048, 2.0), (4096, 3.0), (16384, 4.0))
+FILTERED = ((512, 1.2), (2048, 1.5), (4096, 1.8), (16384, 2.4))
+FUSED = 0.25  # of a copy for a callback in them, that is, for its operand
 # Lengths from 513 to 999 that cuFFT transforms with callbacks in one pass all the same.
 SINGLE = (625, 675, 686, 700, 729, 882, 980)
 
@@ -47,11 +52,21 @@ def _cost(step: Map | Transform, slowed: bool) -> float:
     if isinstance(step, Map):
         return LAUNCH + step.source.layout.nbytes + step.target.layout.nbytes
     moved, lengths = _moved(step.call), step.call.lengths
+    if step.block:
+        return LAUNCH + (blocks_share(step) + FUSED * len(step.hooks)) * moved
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
     if not shares:
         return LAUNCH + moved
     more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(step.call) if slowed else 0)
     return LAUNCH + (1 + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
+
+
+def blocks_share(step: Transform) -> float:
+    """What a transform by an own kernel costs as a share of a copy of both its sides."""
+    assert step.block
+    (n,), across = step.call.lengths, step.call.input.distance < step.call.input.stride
+    table = FILTERED if step.transfer else COLUMN_BLOCKS if across or step.block.tiles != (1, 1) else BLOCKS
+    return next((found for most, found in table if n <= most), table[-1][1])
 
 
 def share(step: Transform, hook: Hook) -> tuple[float, str]:

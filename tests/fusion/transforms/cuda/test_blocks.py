@@ -14,10 +14,6 @@ from .cases import COUNT, case, check
 from .test_emulated import can_be_played, close
 
 
-@pytest.fixture(autouse=True)
-def strategies(monkeypatch):
-    monkeypatch.setitem(choices.STRATEGIES, "cuda", (*choices.STRATEGIES["cuda"], "kernel"))
-
 
 @pytest.mark.parametrize("start", range(4))
 def test_cases(gpu, start):
