@@ -46,7 +46,6 @@ def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[R
     """Every cut with a filter array on one side, checked and timed."""
     from mathfuse.device.fft.block import block_of
     from mathfuse.device.fft.shapes import cuts
-
     from mathfuse.runtime.cuda import driver
 
     cp, arch = gpu.cupy(), driver.architecture(0)

@@ -8,6 +8,11 @@ def an(noun: str) -> str:
     return f"{'an' if noun[:1] in 'aeioAEIO' else 'a'} {noun}"
 
 
+def either(*choices: str) -> str:
+    """One of them: "a", "a or b", "a, b or c"."""
+    return " or ".join([", ".join(choices[:-1]), choices[-1]] if len(choices) > 1 else choices)
+
+
 def counted(number: int, one: str, several: str) -> str:
     """`number` of something: "1 box", "2 boxes"."""
     return f"{number} {one if number == 1 else several}"

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 USUAL_RADIX, LARGEST_RADIX = 16, 32
 LONG = 4096  # beyond that, fewer exchanges are worth the registers of a larger radix
-MOST_REGISTERS = 32  # complex values that a thread holds in float32; half of them in float64
+VALUES, MOST_VALUES = 16, 32  # that a thread holds, of long float32 transforms; each is two registers, or four
 MOST_THREADS = 1024  # of a block
+REGISTERS = 65536  # of a multiprocessor
+ENOUGH = ((8, 40), (16, 64), (32, 112))  # registers of a thread that holds up to so many values in float32
 EXCHANGE = 12.0  # operations a component that an exchange through shared memory stands for, about
 
 
@@ -45,14 +47,20 @@ class Stages:
         return math.prod(self.radices[:stage])
 
     @property
-    def registers(self) -> int:
-        """Complex values that a thread holds."""
+    def values(self) -> int:
+        """Complex ones that a thread holds."""
         return max(self.rounds(s) * radix for s, radix in enumerate(self.radices))
 
     @property
     def backward(self) -> Stages:
         """The same with the radices reversed: it begins where this one ends, with no exchange in between."""
         return Stages(self.length, self.radices[::-1], self.threads)
+
+
+def registers(stages: Stages, double: bool) -> int:
+    """What a thread gets by with, so that a multiprocessor holds many threads."""
+    least = next(count for values, count in ENOUGH if stages.values <= values)
+    return 2 * least if double else least
 
 
 def is_supported(length: int, double: bool) -> bool:
@@ -116,11 +124,12 @@ def _falling(length: int, most: int) -> Iterator[tuple[int, ...]]:
 @functools.cache
 def cuts(length: int, double: bool = False) -> tuple[Stages, ...]:
     """All for which a block and registers suffice, the one that is expected to be the fastest first."""
-    registers = MOST_REGISTERS // 2 if double else MOST_REGISTERS
+    values = MOST_VALUES if length > LONG and not double else VALUES
     found = [
         Stages(length, radices, threads)
         for radices in _factorings(length)
         for threads in sorted({length // radix for radix in radices})
+        if threads <= MOST_THREADS
     ]
-    fitting = (cut for cut in found if cut.threads <= MOST_THREADS and cut.registers <= registers)
+    fitting = (cut for cut in found if cut.values <= values and cut.threads * registers(cut, double) <= REGISTERS)
     return tuple(sorted(fitting, key=cost))

@@ -11,6 +11,7 @@ import numpy as np
 from mathfuse.epilogs import Callback
 from mathfuse.fusion.transforms.cpu.backends import BACKENDS
 from mathfuse.runtime.errors import PlanError
+from mathfuse.runtime.words import either
 
 EXECUTIONS = ("cpu", "cuda")
 STRATEGIES = {"cpu": ("cpu",), "cuda": ("kernel", "callback", "sequence")}
@@ -91,6 +92,6 @@ class Choices:
         Options for the other place are no error: one program may serve both.
         """
         if self.strategy is not None and self.strategy not in STRATEGIES[execution]:
-            there = " or ".join(map(repr, STRATEGIES[execution]))
+            there = either(*map(repr, STRATEGIES[execution]))
             place = f"with execution={execution!r}" if self.execution else _WHERE[execution]
             raise PlanError(f"strategy={self.strategy!r} does not run {place}: it is {there}")

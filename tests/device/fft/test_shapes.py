@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import (
     LARGEST_RADIX,
-    MOST_REGISTERS,
     MOST_THREADS,
+    MOST_VALUES,
+    REGISTERS,
     Stages,
     is_supported,
     operations,
+    registers,
     stages_of,
 )
 from mathfuse.device.fft.twiddles import places, powers, roots, table
@@ -33,7 +35,8 @@ def test_supported_lengths_are_cut(length, double):
     stages = stages_of(length, double)
     assert math.prod(stages.radices) == stages.length == length
     assert max(stages.radices) <= LARGEST_RADIX
-    assert stages.registers <= MOST_REGISTERS >> double
+    assert stages.values <= MOST_VALUES >> double
+    assert stages.threads * registers(stages, double) <= REGISTERS
     for stage in range(len(stages.radices)):
         assert stages.rounds(stage) * stages.threads >= stages.butterflies(stage)
         assert stages.done(stage) * math.prod(stages.radices[stage:]) == length

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable as Function
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from llvmlite import ir
 
 from mathfuse.device.fft import real
 from mathfuse.device.fft.block import SHARED, BlockFft
 from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.device.fft.shapes import registers
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.elementwise import mark_kernel
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 SIDES = ("source", "target")
+T = TypeVar("T")
 Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
 Pair = tuple[Complex, Complex]  # elements k and length / 2 - k of a spectrum
 
@@ -52,7 +55,8 @@ class Body:
         self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
         self.function.args[0].add_attribute("byval")
         self.function.args[0].attributes.align = 8
-        mark_kernel(module, self.function, kernel.block.threads, kernel.registers if kernel.lean else None)
+        most = registers(self.stages, kernel.double) if kernel.lean else None
+        mark_kernel(module, self.function, kernel.block.threads, most)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.component = FLOAT[kernel.bits]
         self._divide_threads()
@@ -113,15 +117,9 @@ class Body:
 
     def _load(self) -> list[Complex]:
         """The values with which a transform begins."""
-        read, result = self._reader(), list[Complex]()
-        for number in range(self.stages.rounds(0)):
-            elements = self._elements(0, number)
-
-            def load(elements: list[ir.Value] = elements) -> list[Complex]:
-                return [self._loaded(read, element) for element in elements]
-
-            result += self._where(self._condition(0, number), load)
-        return result
+        read = self._reader()
+        rounds = [(self._condition(0, number), self._elements(0, number)) for number in range(self.stages.rounds(0))]
+        return self._in_groups(rounds, lambda elements: [self._loaded(read, element) for element in elements])
 
     def _loaded(self, read: Function[[ir.Value], Parts], element: ir.Value) -> Complex:
         """One value of a transform: of real lines two elements, or one beside 0; of half a spectrum either half."""
@@ -141,15 +139,17 @@ class Body:
         """The values with which a transform ends."""
         write, last = self._writer(), len(self.stages.radices) - 1
         radix = self.stages.radices[last]
+
+        def store(pairs: list[tuple[ir.Value, Complex]]) -> list[Complex]:
+            for element, value in pairs:
+                self._stored(write, element, value)
+            return []
+
+        rounds = []
         for number in range(self.stages.rounds(last)):
-            own, elements = values[number * radix : (number + 1) * radix], self._elements(last, number)
-
-            def store(own: list[Complex] = own, elements: list[ir.Value] = elements) -> list[Complex]:
-                for element, value in zip(elements, own):
-                    self._stored(write, element, value)
-                return []
-
-            self._where(self._condition(last, number), store)
+            own = values[number * radix : (number + 1) * radix]
+            rounds.append((self._condition(last, number), list(zip(self._elements(last, number), own))))
+        self._in_groups(rounds, store)
 
     def _stored(self, write: Function[[ir.Value, Parts], object], element: ir.Value, value: Complex) -> None:
         b = self.builder
@@ -183,6 +183,16 @@ class Body:
             return self.at.exists
         has = self.builder.icmp_unsigned("<", self._number(number), I32(count))
         return self.builder.and_(self.at.exists, has) if self.at.exists else has
+
+    def _in_groups(
+        self, rounds: list[tuple[ir.Value | None, list[T]]], compute: Function[[list[T]], list[Complex]]
+    ) -> list[Complex]:
+        """What is computed round by round, those under one condition at once: what they load overlaps."""
+        result = list[Complex]()
+        for _, group in itertools.groupby(rounds, key=lambda each: id(each[0])):
+            conditions, parts = zip(*group)
+            result += self._where(conditions[0], lambda parts=parts: compute([each for part in parts for each in part]))
+        return result
 
     def _where(self, condition: ir.Value | None, compute: Function[[], list[Complex]]) -> list[Complex]:
         """What is computed where the condition holds, and zeros elsewhere."""
@@ -221,14 +231,8 @@ class Body:
             found = b.call(callback, [self._struct(value, element), self.at.line, number, info])
             return b.extract_value(found, 0), b.extract_value(found, 1)
 
-        result: list[Complex] = []
-        for condition, numbers, own in self._spectrum(values):
-
-            def compute(numbers: list[ir.Value] = numbers, own: list[Complex] = own) -> list[Complex]:
-                return [apply(*each) for each in zip(numbers, own)]
-
-            result += self._where(condition, compute)
-        return result
+        rounds = [(condition, list(zip(numbers, own))) for condition, numbers, own in self._spectrum(values)]
+        return self._in_groups(rounds, lambda pairs: [apply(*pair) for pair in pairs])
 
     def _kept(self, element: ir.Value) -> ir.Value:
         """Which element of half a spectrum stands for one of the whole."""
@@ -321,30 +325,32 @@ class Body:
         return self.fft.taken()
 
     def _load_pairs(self) -> list[Complex]:
-        read, result = self._reader(), list[Complex]()
+        read = self._reader()
         self._turn(there=True)
-        for number in range(self._pair_rounds):
 
-            def load(number: int = number) -> list[Complex]:
-                found = [read(element) for element in self._pair(number)]
-                return [(value[0], value[1]) for value in found]
+        def load(elements: list[ir.Value]) -> list[Complex]:
+            found = [read(element) for element in elements]
+            return [(value[0], value[1]) for value in found]
 
-            result += self._where(self._below(number, self._pairs), load)
-        return result
+        rounds = [(self._below(k, self._pairs), list(self._pair(k))) for k in range(self._pair_rounds)]
+        return self._in_groups(rounds, load)
 
     def _store_pairs(self, values: list[Complex]) -> None:
-        b, write = self.builder, self._writer()
-        for condition, (low, high), (first, second) in self._spectrum(values):
+        b, write, rounds = self.builder, self._writer(), []
+        for number, (condition, (low, high), (first, second)) in enumerate(self._spectrum(values)):
+            if number * self.stages.threads * 2 <= self._half < (number + 1) * self.stages.threads * 2:
+                apart = b.icmp_unsigned("!=", low, high)  # the pair in the middle is one element
+                rounds.append((condition, [(low, first)]))
+                rounds.append((b.and_(condition, apart) if condition else apart, [(high, second)]))
+            else:
+                rounds.append((condition, [(low, first), (high, second)]))
 
-            def store(
-                low: ir.Value = low, high: ir.Value = high, first: Complex = first, second: Complex = second
-            ) -> list[Complex]:
-                write(low, first)
-                with b.if_then(b.icmp_unsigned("!=", low, high)):
-                    write(high, second)
-                return []
+        def store(elements: list[tuple[ir.Value, Complex]]) -> list[Complex]:
+            for element in elements:
+                write(*element)
+            return []
 
-            self._where(condition, store)
+        self._in_groups(rounds, store)
 
     # --- both sides --------------------------------------------------------------------------------------------------
 

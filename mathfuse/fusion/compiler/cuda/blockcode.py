@@ -19,7 +19,6 @@ from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import library_digest
 from mathfuse.runtime.cache import Artifact, default_store
 
-
 SPILLS = re.compile(r"[1-9]\d* bytes spill stores")
 
 

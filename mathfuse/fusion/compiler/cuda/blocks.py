@@ -19,9 +19,6 @@ SLOTS = (
 )
 
 
-REGISTERS = ((8, 40), (16, 64), (32, 112))  # of a thread that holds up to so many complex values in float32
-
-
 @dataclass(frozen=True)
 class BlockKernel:
     """A kernel for transforms of one axis, or filters along it, of any batch and strides; unscaled.
@@ -92,13 +89,6 @@ class BlockKernel:
     def side(self, number: int) -> np.dtype:
         """The dtype of the source (0) or the target (1)."""
         return np.dtype(f"f{self.bits // 8}") if self.real[number] else self.dtype
-
-    @property
-    def registers(self) -> int:
-        """What a lean thread has at the most, so that a multiprocessor holds many threads."""
-        held = self.block.stages.registers
-        least = next(registers for values, registers in REGISTERS if held <= values)
-        return least * (2 if self.double else 1)
 
     @property
     def shared_bytes(self) -> int:

@@ -39,9 +39,7 @@ def build_elementwise_kernel(lowering: Lowering, unit: Unit) -> tuple[np.dtype, 
     return element.stored, tile.elements
 
 
-def mark_kernel(
-    module: ir.Module, function: ir.Function, threads: int = THREADS, registers: int | None = None
-) -> None:
+def mark_kernel(module: ir.Module, function: ir.Function, threads: int = THREADS, registers: int | None = None) -> None:
     """Makes a function a kernel, bounds its threads, maybe their registers, and keeps the linker from dropping it."""
     bounds = [("kernel", 1), ("maxntidx", threads), *([("maxnreg", registers)] if registers else [])]
     for name, number in bounds:

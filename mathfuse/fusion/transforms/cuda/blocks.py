@@ -11,7 +11,7 @@ from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import LONG, is_supported, stages_of
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
-from mathfuse.fusion.transforms.cuda.program import Lines, Transform
+from mathfuse.fusion.transforms.cuda.program import Transform
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.cufft import Call, Hook, View
 
@@ -53,7 +53,10 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
 def _block(step: Transform, arch: str) -> Block | None:
     call, lines = step.call, step.block
     assert lines is not None
-    stages, across = stages_of(_complex_length(call), call.double), all(_beside(view) for view in (call.input, call.output))
+    stages, across = (
+        stages_of(_complex_length(call), call.double),
+        all(_beside(view) for view in (call.input, call.output)),
+    )
     if lines.tiles != (1, 1):
         tile = math.gcd(max(lines.tiles), stages.threads)
         wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)
@@ -71,7 +74,9 @@ def _turned(step: Transform) -> bool:
     """Whether lines lie beside each other on the side of the spectrum only."""
     call = step.call
     there = {"r2c": call.output, "c2r": call.input}.get(call.family)
-    return bool(there and not step.transfer and call.lengths[0] % 2 == 0 and _beside(there) and step.block.inner < call.batch)
+    return bool(
+        there and not step.transfer and call.lengths[0] % 2 == 0 and _beside(there) and step.block.inner < call.batch
+    )
 
 
 def _complex_length(call: Call) -> int:

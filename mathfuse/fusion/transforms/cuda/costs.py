@@ -13,7 +13,8 @@ from mathfuse.fusion.transforms.cuda.program import Hook, Map, Program, Transfor
 from mathfuse.runtime.cuda.cufft import Call
 
 LAUNCH = 5 << 20  # bytes that a copy moves in the time that a further kernel takes at least
-LARGEST_PRIME = 127  # longer prime factors: Bluestein's algorithm, which callbacks slow down
+LARGEST_PRIME = 127  # longer prime factors: Bluestein's algorithm, which callbacks slow down in float64
+LARGEST_RADIX = 13  # longer prime factors: a larger work area does not tell of another pass over memory
 # The longest axes of a transform of several at which callbacks do not slow cuFFT down: in float32, in float64.
 COLUMNS, ROWS = (1024, 512), 4096
 SLOWER_COLUMNS, SLOWER_ROWS = 6.0, 1.1
@@ -32,9 +33,12 @@ SECOND = 0.25  # of the smaller share, where both sides have a callback
 # The share that a callback costs in addition where cuFFT sees gaps between the lines of its input.
 GAPS = ((512, 0.1), (4096, 0.05), (8192, 0.5))
 # The share of a copy that own kernels take, up to a length: for rows, for columns, and there and back.
-BLOCKS = ((2048, 1.0), (4096, 1.05), (8192, 1.1), (16384, 1.35))
-COLUMN_BLOCKS = ((512, 1.6), (2048, 2.0), (4096, 3.0), (16384, 4.0))
+BLOCKS = ((96, 1.4), (4096, 0.99), (8192, 1.1), (16384, 1.4))
+BLOCKS_REAL = ((128, 2.0), (8192, 0.95), (32768, 1.3))
+COLUMN_BLOCKS = ((96, 1.25), (128, 1.1), (256, 1.2), (512, 1.45), (2048, 1.5), (4096, 1.8), (16384, 3.0))
+COLUMN_BLOCKS_REAL = ((128, 1.9), (256, 1.5), (2048, 1.6), (4096, 1.75), (16384, 3.0))
 FILTERED = ((512, 1.2), (2048, 1.5), (4096, 1.8), (16384, 2.4))
+FURTHER_AXIS = 1.2, 1.5  # of a copy for each further axis of cuFFT's transforms, of complex and of real numbers
 FUSED = 0.25  # of a copy for a callback in them, that is, for its operand
 # Lengths from 513 to 999 that cuFFT transforms with callbacks in one pass all the same.
 SINGLE = (625, 675, 686, 700, 729, 882, 980)
@@ -45,27 +49,31 @@ def cost(program: Program, slowed: frozenset[Transform] = frozenset()) -> float:
 
     `slowed` are transforms known to take another pass because of their callbacks.
     """
-    return sum(_cost(step, step in slowed) for step in program.steps)
+    real = any(step.call.family != "c2c" for step in program.transforms)
+    return sum(_cost(step, step in slowed, real) for step in program.steps)
 
 
-def _cost(step: Map | Transform, slowed: bool) -> float:
+def _cost(step: Map | Transform, slowed: bool, real: bool) -> float:
     if isinstance(step, Map):
         return LAUNCH + step.source.layout.nbytes + step.target.layout.nbytes
     moved, lengths = _moved(step.call), step.call.lengths
     if step.block:
-        return LAUNCH + (blocks_share(step) + FUSED * len(step.hooks)) * moved
+        hooks = FUSED * (1 + SECOND * (len(step.hooks) - 1)) if step.hooks else 0
+        return LAUNCH + (blocks_share(step, real) + hooks) * moved
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
+    base = 1 + FURTHER_AXIS[real] * (len(lengths) - 1)
     if not shares:
-        return LAUNCH + moved
+        return LAUNCH + base * moved
     more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(step.call) if slowed else 0)
-    return LAUNCH + (1 + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
+    return LAUNCH + (base + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
 
 
-def blocks_share(step: Transform) -> float:
-    """What a transform by an own kernel costs as a share of a copy of both its sides."""
+def blocks_share(step: Transform, real: bool) -> float:
+    """What a transform by an own kernel costs as a share of a copy of both its sides; `real` of a half spectrum."""
     assert step.block
     (n,), across = step.call.lengths, step.call.input.distance < step.call.input.stride
-    table = FILTERED if step.transfer else COLUMN_BLOCKS if across or step.block.tiles != (1, 1) else BLOCKS
+    rows, columns = (BLOCKS_REAL, COLUMN_BLOCKS_REAL) if real else (BLOCKS, COLUMN_BLOCKS)
+    table = FILTERED if step.transfer else columns if across or step.block.tiles != (1, 1) else rows
     return next((found for most, found in table if n <= most), table[-1][1])
 
 
@@ -79,7 +87,7 @@ def share(step: Transform, hook: Hook) -> tuple[float, str]:
             return SLOWER_ROWS, f"callbacks on rows of {lengths[-1]} elements cost more than a pass over memory"
         return 0.5, ""
     (n,) = lengths
-    if largest_prime(n) > LARGEST_PRIME:
+    if largest_prime(n) > LARGEST_PRIME and call.double:
         return SLOWER, f"{n} has a large prime factor, where callbacks slow cuFFT down"
     if 512 < n < 1000 and n not in SINGLE and not call.double:
         why = f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
@@ -95,6 +103,8 @@ def _shares(call: Call) -> tuple[tuple[int, float, float], ...]:
 
 
 def _another_pass(call: Call) -> float:
+    if largest_prime(max(call.lengths)) > LARGEST_RADIX:
+        return 0.0
     return next((more for most, _, more in _shares(call) if max(call.lengths) <= most), 0.0)
 
 

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
-from mathfuse.fusion.transforms import choices
 
 from .cases import COUNT, case, check
 from .test_emulated import can_be_played, close
-
 
 
 @pytest.mark.parametrize("start", range(4))

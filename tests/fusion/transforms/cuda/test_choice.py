@@ -11,7 +11,7 @@ import pytest
 from mathfuse.fusion import tuning
 from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda import choice
-from mathfuse.fusion.transforms.cuda.choice import Place, candidates, choose, label, name_of
+from mathfuse.fusion.transforms.cuda.choice import TOO_LONG, Place, candidates, choose, label, name_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.kinds import complex_of, compute_dtype, real_of, resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
@@ -19,9 +19,11 @@ from mathfuse.fusion.tuning import Row
 from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 SINGLE = np.dtype(np.complex64)
+N = 1088  # which cuFFT transforms in one pass, and own kernels do not, because of its factor 17
+OWN = ("kernel", TOO_LONG)
 
 
-def problem(kind="fft", shape=(64, 1024), roles=("epilog",), dtype=SINGLE, lengths=None):
+def problem(kind="fft", shape=(64, N), roles=("epilog",), dtype=SINGLE, lengths=None):
     """A pipeline and the layouts of its ends."""
     solved = resolve(kind, shape, lengths)
     computed = compute_dtype(dtype)
@@ -30,8 +32,12 @@ def problem(kind="fft", shape=(64, 1024), roles=("epilog",), dtype=SINGLE, lengt
     return Pipeline((solved,), dict.fromkeys(roles), computed, out_dtype), x, out  # type: ignore[arg-type]
 
 
+def ways(*given, **named):
+    return candidates(*problem(*given, **named), "sm_90a")
+
+
 def names(*given, **named):
-    return [label(program) for program in candidates(*problem(*given, **named))]
+    return [label(program) for program in ways(*given, **named)]
 
 
 # --- which ways there are
@@ -59,17 +65,49 @@ def test_two_callbacks_make_four_ways():
 @pytest.mark.parametrize("kind", ["fft", "rfft", "irfft", "fft2", "rfft2", "irfft2", "fftn"])
 def test_names_are_those_of_the_strategies(kind):
     dtype = np.dtype(np.float32) if kind.startswith("r") else SINGLE
-    found = candidates(*problem(kind, (16, 16), roles=("prolog", "epilog"), dtype=dtype))
+    found = ways(kind, (16, 16), roles=("prolog", "epilog"), dtype=dtype)
     assert name_of(found[0]) == "sequence"
-    assert {name_of(program) for program in found[1:]} == {"callback"}
+    assert {name_of(program) for program in found[1:-1]} == {"callback"}
+    assert name_of(found[-1]) == "kernel"
     assert len({label(program) for program in found}) == len(found)
+
+
+def test_own_kernels_make_one_way_more_where_they_can():
+    assert names(shape=(64, 1024)) == [*names(), "kernel (epilog inside)"]
+    assert names(shape=(64, 1024), roles=()) == ["sequence", "kernel"]
+    assert names("rfft2", (1024, 34), dtype=np.dtype(np.float32)) == ["sequence", FUSED]
+    assert names(shape=(64, 16384))[-1] == "kernel (epilog inside)"
+    assert names(shape=(64, 16384), dtype=np.dtype(np.complex128))[-1] == FUSED
 
 
 # --- the rule
 
 
 def fastest(*given, **named):
-    return label(min(candidates(*problem(*given, **named)), key=cost))
+    """Of the ways by cuFFT."""
+    return label(min((way for way in ways(*given, **named) if not way.fuse.block), key=cost))
+
+
+@pytest.mark.parametrize(
+    ("expected", "kind", "shape", "roles"),
+    [
+        ("kernel", "fft", (16384, 1024), ("epilog",)),
+        ("kernel", "fft", (5000, 3000), ("prolog", "epilog")),
+        ("kernel", "fft", (1024, 16384), ("prolog",)),
+        ("kernel", "rfft", (16384, 1024), ("prolog",)),
+        ("kernel", "fft2", (4096, 4096), ("prolog",)),
+        ("kernel", "rfft2", (4, 2048, 2048), ("epilog",)),
+        ("callback", "fft", (65536, 64), ("epilog",)),
+        ("callback", "rfft", (65536, 64), ("prolog",)),
+        ("callback", "fft2", (512, 512), ("epilog",)),
+        ("callback", "fft", (65536, 251), ("epilog",)),
+        ("callback", "fft", (800, 20000), ("epilog",)),
+        ("sequence", "fft", (256, 65536), ("epilog",)),
+    ],
+)
+def test_the_fastest_of_all(expected, kind, shape, roles):
+    dtype = np.dtype(np.float32) if kind.startswith("r") else SINGLE
+    assert name_of(min(ways(kind, shape, roles=roles, dtype=dtype), key=cost)) == expected
 
 
 @pytest.mark.parametrize("n", [256, 1024, 4096, 8192, 729])
@@ -97,11 +135,16 @@ def test_callbacks_delay_small_transforms_of_other_lengths_than_powers_of_two():
     assert fastest(shape=(16, 1024)) == "callback (epilog inside)"
 
 
-@pytest.mark.parametrize(("n", "reason"), [(521, "large prime"), (600, "another pass"), (65536, "too long")])
+@pytest.mark.parametrize(("n", "reason"), [(600, "another pass"), (65536, "too long")])
 def test_callbacks_lose_where_they_slow_cufft_down(n, reason):
     assert fastest(shape=(2**24 // n, n)) == "sequence"
-    fused = candidates(*problem(shape=(64, n)))[1]
+    fused = ways(shape=(64, n))[1]
     assert reason in share(fused.transforms[0], fused.hooks[0])[1]
+
+
+def test_large_primes_delay_callbacks_in_float64():
+    assert fastest(shape=(16627, 1009)) == "callback (epilog inside)"
+    assert fastest(shape=(16627, 1009), dtype=np.dtype(np.complex128)) == "sequence"
 
 
 def test_small_problems_have_as_few_launches_as_can_be():
@@ -109,9 +152,9 @@ def test_small_problems_have_as_few_launches_as_can_be():
 
 
 def test_more_passes_of_cufft_cost():
-    program = candidates(*problem())[1]
+    plain, program = ways(shape=(64, 1024))[:2]
     assert cost(program, frozenset(program.transforms)) > cost(program)
-    assert cost(candidates(*problem())[0]) > cost(program)
+    assert cost(plain) > cost(program)
 
 
 # --- choosing, with engines that are played
@@ -145,6 +188,7 @@ def played(monkeypatch, tmp_path):
     monkeypatch.setattr(choice, "engine", found.engine)
     monkeypatch.setattr(choice, "_key", lambda program, *_: str(program.steps))
     monkeypatch.setattr(choice.driver, "device_guard", lambda device: nullcontext())
+    monkeypatch.setattr(choice.driver, "architecture", lambda device: "sm_90a")
     monkeypatch.setattr(choice.cufft, "version", lambda: (12, 0, 0))
     monkeypatch.setattr(choice.cufft, "Transform", lambda *_: SimpleNamespace(work_bytes=0))
     return found
@@ -162,7 +206,12 @@ def chosen(strategy=None, time=None, **named):
 def test_what_is_asked_for_is_taken(played):
     for strategy, name in (("sequence", "sequence"), ("callback", FUSED)):
         taken, found = chosen(strategy, shape=(64, 65536))
-        assert (taken, found.reason, found.rejected) == (name, "as asked for", ())
+        assert (taken, found.reason, found.rejected) == (name, "as asked for", (OWN,))
+    assert chosen("kernel", shape=(64, 1024))[0] == "kernel (epilog inside)"
+    with pytest.raises(UnsupportedError, match="without prime factors above 13: take strategy="):
+        chosen("kernel")
+    assert chosen("kernel", shape=(64, 1024), roles=())[0] == "kernel"
+    assert chosen(shape=(64, 1024), roles=())[0] == "sequence"
     taken, found = chosen("callback", roles=())
     assert (taken, found.reason) == ("sequence", "there is nothing to fuse")
 
@@ -173,19 +222,20 @@ def test_as_much_as_can_be_is_fused_when_callbacks_are_asked_for(played):
     played.unsupported = {BOTH}
     taken, found = chosen("callback", roles=roles)
     assert taken == "callback (prolog inside, the rest in kernels)"
-    assert found.rejected == ((BOTH, f"cuFFT has no {BOTH}"),)
+    assert found.rejected == ((BOTH, f"cuFFT has no {BOTH}"), OWN)
 
 
 def test_callbacks_that_cannot_be_are_an_error_only_when_asked_for(played):
     played.unsupported = {FUSED}
     with pytest.raises(UnsupportedError, match="cuFFT has no callback"):
         chosen("callback")
-    taken, found = chosen()
+    taken, found = chosen(shape=(16384, N))
     assert taken == "sequence"
-    assert found.rejected == ((FUSED, f"cuFFT has no {FUSED}"),)
+    assert found.rejected == ((FUSED, f"cuFFT has no {FUSED}"), OWN)
 
 
 def test_a_slower_algorithm_is_seen_by_its_work_area(played):
+    played.unsupported = {"kernel (epilog inside)"}
     assert chosen(shape=(16384, 1024))[0] == FUSED
     played.slowed = {FUSED}
     taken, found = chosen(shape=(16384, 1024))
@@ -194,8 +244,8 @@ def test_a_slower_algorithm_is_seen_by_its_work_area(played):
 
 
 def test_every_rejected_way_has_a_reason(played):
-    _, found = chosen(shape=(256, 65536), roles=("prolog", "epilog"))
-    assert len(found.rejected) == 3
+    _, found = chosen(shape=(256, 16384), roles=("prolog", "epilog"))
+    assert len(found.rejected) == 4
     assert all("times the cost by the rule" in why for _, why in found.rejected), found.rejected
 
 

@@ -97,7 +97,7 @@ def test_numpy_arrays_are_copied_there_and_back(gpu, strategy):
 def test_what_does_not_fit_the_place(gpu):
     x = gpu.array(X)
     for choices, message in (
-        ({"strategy": "cpu"}, "does not run on an array on a GPU: it is 'callback' or 'sequence'"),
+        ({"strategy": "cpu"}, "does not run on an array on a GPU: it is 'kernel', 'callback' or 'sequence'"),
         ({"prolog": keep(kept=np.zeros_like(X))}, "must be on the GPU, as x is"),
     ):
         with pytest.raises(mf.MathFuseError, match=message):

@@ -10,7 +10,6 @@ from dataclasses import replace
 
 import pytest
 
-from mathfuse.fusion.transforms import choices
 from tests.spaces import CUPY, HOST, TORCH, Space
 
 from .cases import COUNT, case, check
@@ -39,8 +38,7 @@ def test_cases(start):
 
 
 @pytest.mark.parametrize("start", range(4))
-def test_cases_by_own_kernels(monkeypatch, start):
-    monkeypatch.setitem(choices.STRATEGIES, "cuda", (*choices.STRATEGIES["cuda"], "kernel"))
+def test_cases_by_own_kernels(start):
     numbers = range(4 * start, COUNT, 16)
     found = [(n, check(replace(case(n), strategy="kernel"), space_of(n))) for n in numbers]
     done = [(n, text) for n, text in found if "own kernels transform axes" not in text]

@@ -83,10 +83,10 @@ def test_tuning_counts_for_known_problems_too(plain, monkeypatch):
         return choice.name_of(next(iter(known._shortcuts.values()))[0].engine.program)
 
     before = taken()
-    times = iter([5.0, 1.0] if before == "sequence" else [1.0, 5.0])
+    times = iter([1.0, 5.0, 5.0] if before == "callback" else [5.0, 1.0, 5.0])
     monkeypatch.setattr(prepared, "milliseconds", lambda *_: next(times))
     mf.fft.rfft2(x, epilog=callback, tune=True)
-    assert {before, taken()} == {"sequence", "callback"}
+    assert {before, taken()} == {"callback", "sequence"}
 
 
 def test_an_output_of_another_layout_is_planned_once(gpu, monkeypatch):
@@ -149,7 +149,9 @@ def test_the_stream_of_each_thread_has_a_lane_of_its_own(plain):
 def test_each_way_has_a_name_of_its_own(gpu):
     for kind, dtype in (("ifftn", "int32"), ("ifft2", "float32"), ("ifft", "uint8"), ("fftn", "float16")):
         made = mf.fft.FFT(gpu.array(np.ones((6, 10), dtype)), kind=kind, norm="ortho").plan()._prepared
-        labels = [choice.label(each) for each in choice.candidates(made._pipeline, Layout.of(made._x), made._out)]
+        labels = [
+            choice.label(each) for each in choice.candidates(made._pipeline, Layout.of(made._x), made._out, "sm_90a")
+        ]
         assert len(set(labels)) == len(labels)
 
 
