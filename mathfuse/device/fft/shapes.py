@@ -9,15 +9,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-USUAL_RADIX, LARGEST_RADIX = 16, 32
-LONG = 4096  # beyond that, fewer exchanges are worth the registers of a larger radix
+RADICES = tuple(range(16, 1, -1))
+LONG = 4096  # beyond that, fewer exchanges are worth the registers of radix 32, and others up to it serve where need be
+LONG_RADICES = ((32, *RADICES), tuple(range(32, 1, -1)))
+# Radices and threads that were the fastest on an H200 where the order by cost has others first.
+FASTEST = {
+    512: ((8, 8, 8), 64),
+    768: ((12, 8, 8), 96),
+    1080: ((12, 10, 9), 120),
+    2000: ((10, 8, 5, 5), 200),
+}
+BUTTERFLY = 16.0  # operations that the addresses and twiddle factors of a butterfly stand for, about
 VALUES, MOST_VALUES = 16, 32  # that a thread holds, of long float32 transforms; each is two registers, or four
 MOST_THREADS = 1024  # of a block
 REGISTERS = 65536  # of a multiprocessor
-ENOUGH = ((8, 40), (16, 64), (32, 112))  # registers of a thread that holds up to so many values in float32
+ENOUGH = ((8, 40), (10, 48), (16, 64), (32, 112))  # registers of a thread that holds up to so many values in float32
 EXCHANGE = 12.0  # operations a component that an exchange through shared memory stands for, about
 
 
@@ -69,15 +78,15 @@ def is_supported(length: int, double: bool) -> bool:
 
 
 def stages_of(length: int, double: bool = False) -> Stages:
-    """The cut that is expected to be the fastest: few exchanges, little arithmetic, few idle threads."""
-    return cuts(length, double)[0]
+    """The fastest cut, measured or expected: few exchanges, little arithmetic, few idle threads."""
+    return Stages(length, *FASTEST[length]) if length in FASTEST else cuts(length, double)[0]
 
 
 def cost(stages: Stages) -> tuple[float, int]:
     """Operations of all threads, idle ones included, for one element; then how many threads there are."""
     total = EXCHANGE * (len(stages.radices) - 1)
     for s, radix in enumerate(stages.radices):
-        total += operations(radix) / radix * stages.rounds(s) * stages.threads / stages.butterflies(s)
+        total += (operations(radix) + BUTTERFLY) / radix * stages.rounds(s) * stages.threads / stages.butterflies(s)
     return total, stages.threads
 
 
@@ -105,31 +114,37 @@ def split(n: int) -> int:
     return next(k for k in range(2, n + 1) if n % k == 0)
 
 
-@functools.cache
-def _factorings(length: int) -> tuple[tuple[int, ...], ...]:
-    """Radices in falling order whose product is `length`, with as few stages as there can be, or one more."""
-    most = LARGEST_RADIX if length > LONG else USUAL_RADIX
-    found = sorted(_falling(length, most), key=len) if length > 1 else [(1,)]
-    return tuple(radices for radices in found if len(radices) <= len(found[0]) + 1)
+def _factorings(length: int, usable: Sequence[int]) -> list[tuple[int, ...]]:
+    """Usable radices in falling order whose product is `length`, the shortest lists first."""
+    return sorted(_falling(length, usable), key=len) if length > 1 else [(1,)]
 
 
-def _falling(length: int, most: int) -> Iterator[tuple[int, ...]]:
+def _falling(length: int, usable: Sequence[int]) -> Iterator[tuple[int, ...]]:
     if length == 1:
         yield ()
-    for radix in range(min(most, length), 1, -1):
+    for k, radix in enumerate(usable):
         if length % radix == 0:
-            yield from ((radix, *rest) for rest in _falling(length // radix, radix))
+            yield from ((radix, *rest) for rest in _falling(length // radix, usable[k:]))
 
 
 @functools.cache
 def cuts(length: int, double: bool = False) -> tuple[Stages, ...]:
-    """All for which a block and registers suffice, the one that is expected to be the fastest first."""
+    """Those for which a block and registers suffice, the one that is expected to be the fastest first.
+
+    They have as few stages as there can be, or one more.
+    """
+    found = (_cuts(length, double, usable) for usable in (LONG_RADICES if length > LONG else (RADICES,)))
+    return tuple(sorted(next(filter(None, found), []), key=cost))
+
+
+def _cuts(length: int, double: bool, usable: Sequence[int]) -> list[Stages]:
     values = MOST_VALUES if length > LONG and not double else VALUES
-    found = [
-        Stages(length, radices, threads)
-        for radices in _factorings(length)
-        for threads in sorted({length // radix for radix in radices})
-        if threads <= MOST_THREADS
-    ]
-    fitting = (cut for cut in found if cut.values <= values and cut.threads * registers(cut, double) <= REGISTERS)
-    return tuple(sorted(fitting, key=cost))
+    fitting: list[Stages] = []
+    for radices in _factorings(length, usable):
+        if fitting and len(radices) > len(fitting[0].radices) + 1:
+            break
+        for threads in sorted({length // radix for radix in radices}):
+            cut = Stages(length, radices, threads)
+            if threads <= MOST_THREADS and cut.values <= values and threads * registers(cut, double) <= REGISTERS:
+                fitting.append(cut)
+    return fitting

@@ -35,11 +35,11 @@ class Choices:
         Where to run; None is where the input is. NumPy arrays with "cuda" are copied to the current GPU and back at
         each `execute`, which waits; for arrays of other frameworks in CPU memory it is a PlanError.
     strategy : {None, "kernel", "callback", "sequence", "cpu"}
-        How to run. On a GPU "kernel" are own kernels, one axis after the other, with everything inlined, which take axes
-        of up to 16384 elements (8192 in float64) without prime factors above 13; of a filter the last axis is transformed
-        there and back in one pass. "callback" is cuFFT with callbacks inlined, as many as it can take, and "sequence"
-        is cuFFT between generated elementwise kernels; with nothing to fuse, the latter is cuFFT alone. None takes the
-        fastest: by timings, if the problem was tuned before, else by a rule of costs.
+        How to run. On a GPU "kernel" are own kernels, one axis after the other, with everything inlined, for axes of up
+        to 16384 elements (8192 in float64) without prime factors above 13; a filter goes there and back along one axis
+        in one pass. "callback" is cuFFT with callbacks inlined, as many as it can take, and "sequence" is cuFFT between
+        generated elementwise kernels; with nothing to fuse, the latter is cuFFT alone. None takes the fastest: by
+        timings, if the problem was tuned before, else by a rule of costs.
     tune : bool
         On a GPU: time the ways there are, which runs each of them a dozen times at least, take the fastest, and
         remember it in the cache for this problem, this GPU and this version of cuFFT; what is remembered is not timed

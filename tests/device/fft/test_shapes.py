@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 
 from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import (
-    LARGEST_RADIX,
+    FASTEST,
     MOST_THREADS,
     MOST_VALUES,
     REGISTERS,
     Stages,
+    cuts,
     is_supported,
     operations,
     registers,
@@ -30,11 +31,11 @@ lengths = st.lists(st.sampled_from(PRIMES), min_size=1, max_size=14).map(math.pr
 @given(lengths, st.booleans())
 def test_supported_lengths_are_cut(length, double):
     if not is_supported(length, double):
-        assert length > (8192 if double else 8)
+        assert length > (5000 if double else 11_500)
         return
     stages = stages_of(length, double)
     assert math.prod(stages.radices) == stages.length == length
-    assert max(stages.radices) <= LARGEST_RADIX
+    assert max(stages.radices) <= 32
     assert stages.values <= MOST_VALUES >> double
     assert stages.threads * registers(stages, double) <= REGISTERS
     for stage in range(len(stages.radices)):
@@ -97,3 +98,9 @@ def test_roots_of_unity_are_right_to_the_last_bit(n):
     angle = 8 * np.arctan(np.longdouble(1)) * (k % n) / n
     assert np.abs(roots(k, n) - (np.cos(angle) - 1j * np.sin(angle))).max() < 1.5e-16
     assert {complex(value) for value in roots(np.arange(4), 4)} == {1, -1j, -1, 1j}
+
+
+@pytest.mark.parametrize("length", FASTEST)
+def test_what_was_measured_fits(length):
+    assert stages_of(length) in cuts(length)
+    assert stages_of(length, double=True) in cuts(length, double=True)

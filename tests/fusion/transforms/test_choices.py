@@ -40,9 +40,7 @@ def test_strategies_of_the_other_place(strategy):
         mf.fft.fft(np.arange(8.0), strategy=strategy)
     with pytest.raises(mf.PlanError, match=f"strategy='{strategy}' does not run with execution='cpu': it is 'cpu'"):
         mf.fft.fft(np.arange(8.0), strategy=strategy, execution="cpu")
-    with pytest.raises(
-        mf.PlanError, match="strategy='cpu' does not run with execution='cuda': it is 'kernel', 'callback' or"
-    ):
+    with pytest.raises(mf.PlanError, match="strategy='cpu' does not run with execution='cuda': it is 'kernel', 'cal"):
         mf.fft.fft(np.arange(8.0), strategy="cpu", execution="cuda")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable as Function
 from collections.abc import Sequence
@@ -190,8 +191,9 @@ class Body:
         """What is computed round by round, those under one condition at once: what they load overlaps."""
         result = list[Complex]()
         for _, group in itertools.groupby(rounds, key=lambda each: id(each[0])):
-            conditions, parts = zip(*group)
-            result += self._where(conditions[0], lambda parts=parts: compute([each for part in parts for each in part]))
+            together = list(group)
+            items = [item for _, part in together for item in part]
+            result += self._where(together[0][0], functools.partial(compute, items))
         return result
 
     def _where(self, condition: ir.Value | None, compute: Function[[], list[Complex]]) -> list[Complex]:

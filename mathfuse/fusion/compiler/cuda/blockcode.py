@@ -6,6 +6,7 @@ by cuFFT's prototypes, so that what cuFFT inlines serves here as well.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -36,16 +37,25 @@ def ltoir(kernel: BlockKernel) -> bytes:
     def make() -> Artifact:
         return Artifact(toolchain.nvvm(lower(kernel), kernel.arch, lto=True, fastmath=True), {})
 
-    key = f"{kernel!r}; target={toolchain.identity()}; library={library_digest()}"
-    return default_store().get_or_make(key, make, f"{NAME} of {kernel.length}").payload
+    return default_store().get_or_make(_key(kernel), make, f"{NAME} of {kernel.length}").payload
 
 
 def link(kernel: BlockKernel, callbacks: Sequence[bytes]) -> tuple[bytes, str]:
-    """The cubin with the LTO-IR of a kernel's callbacks, and the linker's report.
+    """The cubin with the LTO-IR of a kernel's callbacks, and the linker's report, from the disk cache if known.
 
     Few registers let a multiprocessor hold more threads; callbacks that do not get by with them have what they need.
     """
-    cubin, report = toolchain.link([ltoir(kernel), *callbacks], kernel.arch)
-    if SPILLS.search(report) and kernel.lean:
-        return link(replace(kernel, lean=False), callbacks)
-    return cubin, report
+
+    def make() -> Artifact:
+        cubin, report = toolchain.link([ltoir(kernel), *callbacks], kernel.arch)
+        if SPILLS.search(report):
+            cubin, report = toolchain.link([ltoir(replace(kernel, lean=False)), *callbacks], kernel.arch)
+        return Artifact(cubin, {"report": report})
+
+    inside = ", ".join(hashlib.sha256(each).hexdigest() for each in callbacks)
+    found = default_store().get_or_make(f"{_key(kernel)}; inside={inside}", make, f"{NAME} of {kernel.length}")
+    return found.payload, found.metadata["report"]
+
+
+def _key(kernel: BlockKernel) -> str:
+    return f"{kernel!r}; target={toolchain.identity()}; library={library_digest()}"

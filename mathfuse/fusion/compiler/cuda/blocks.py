@@ -42,8 +42,8 @@ class BlockKernel:
     dense
         Whether elements of a line are neighbours, in the source and in the target.
     tiles
-        How many elements of a line are neighbours in the source and in the target, and the next ones a step away; 1: all
-        lie at the stride.
+        How many elements of a line are neighbours in the source and in the target, the next ones being a step away;
+        1: all lie at the stride.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
     lean

@@ -71,12 +71,12 @@ def _beside(view: View) -> bool:
 
 
 def _turned(step: Transform) -> bool:
-    """Whether lines lie beside each other on the side of the spectrum only."""
+    """Whether packed lines are interleaved on the side of the spectrum, and on that only."""
     call = step.call
-    there = {"r2c": call.output, "c2r": call.input}.get(call.family)
-    return bool(
-        there and not step.transfer and call.lengths[0] % 2 == 0 and _beside(there) and step.block.inner < call.batch
-    )
+    if call.family == "c2c" or step.transfer or call.lengths[0] % 2:
+        return False
+    spectrum, other = (call.output, call.input) if call.family == "r2c" else (call.input, call.output)
+    return _beside(spectrum) and not _beside(other)
 
 
 def _complex_length(call: Call) -> int:

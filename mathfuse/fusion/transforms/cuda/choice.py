@@ -25,7 +25,7 @@ GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
 TOO_LONG = (
     "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime factors "
-    "above 13"
+    "above 13 and with few of 7 to 13"
 )
 
 
