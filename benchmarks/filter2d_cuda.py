@@ -17,7 +17,7 @@ from benchmarks.records import Bound, Row
 
 NAME = "filter2d-cuda"
 SIGMA = 8.0
-IMAGES = ((1, 4096), (4, 2048), (64, 512))
+IMAGES = ((1, 8192), (1, 4096), (4, 2048), (64, 512))
 COMPUTED, ARRAY = "Gaussian computed", "filter array"
 OURS, SEPARATE = "mathfuse", "cuFFT + CuPy kernel"
 MOST, TOLERANCE = 1.03, 1e-5
