@@ -10,7 +10,7 @@ from llvmlite import ir
 
 from mathfuse.device.fft.codelets import FLOAT, Arithmetic, Complex
 from mathfuse.device.fft.exchanges import BANKS, Exchange, exchanges
-from mathfuse.device.fft.shapes import MOST_THREADS, REGISTERS, Stages, registers
+from mathfuse.device.fft.shapes import Stages, most_threads
 from mathfuse.device.fft.twiddles import places, powers
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -79,7 +79,7 @@ def block_of(stages: Stages, double: bool, arch: str, wanted: int = 0, **options
     """As many transforms as `wanted`, or as make a block of a good size; None where shared memory has room for none."""
     wanted = wanted or (ACROSS if options.get("across") else -(-LEAST_THREADS // stages.threads))
     room = MOST_SHARED.get(int(arch.strip("sm_af")), LEAST_SHARED) << 10
-    most = min(MOST_THREADS, REGISTERS // registers(stages, double)) // stages.threads
+    most = most_threads(stages, double) // stages.threads
     blocks = (Block(stages, n, **options) for n in range(min(wanted, most), 0, -1))
     return next((block for block in blocks if block.shared_bytes(double) <= room), None)
 

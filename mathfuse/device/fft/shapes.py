@@ -25,8 +25,11 @@ FASTEST = {
 BUTTERFLY = 16.0  # operations that the addresses and twiddle factors of a butterfly stand for, about
 VALUES, MOST_VALUES = 16, 32  # that a thread holds, of long float32 transforms; each is two registers, or four
 MOST_THREADS = 1024  # of a block
-REGISTERS = 65536  # of a multiprocessor
-ENOUGH = ((8, 40), (10, 48), (16, 64), (32, 112))  # registers of a thread that holds up to so many values in float32
+REGISTERS = 65536  # of a multiprocessor, which deals warps to four parts with a quarter of them each
+MOST_REGISTERS = 255  # of a thread
+PARTS = 4 * 32  # threads of a warp in each part
+# Registers of a thread that holds up to so many values in float32: few, or with some slack.
+ENOUGH = ((8, (40, 48)), (10, (48, 64)), (16, (64, 80)), (32, (112, 128)))
 EXCHANGE = 12.0  # operations a component that an exchange through shared memory stands for, about
 
 
@@ -66,10 +69,15 @@ class Stages:
         return Stages(self.length, self.radices[::-1], self.threads)
 
 
-def registers(stages: Stages, double: bool) -> int:
-    """What a thread gets by with, so that a multiprocessor holds many threads."""
-    least = next(count for values, count in ENOUGH if stages.values <= values)
-    return 2 * least if double else least
+def registers(stages: Stages, double: bool, slack: int = 0) -> int:
+    """What a thread gets by with, so that a multiprocessor holds many threads; with some slack, or with none."""
+    least = next(counts for values, counts in ENOUGH if stages.values <= values)[slack]
+    return min(2 * least if double else least, MOST_REGISTERS)
+
+
+def most_threads(stages: Stages, double: bool) -> int:
+    """That a block may have of them."""
+    return min(MOST_THREADS, REGISTERS // (PARTS * registers(stages, double)) * PARTS)
 
 
 def is_supported(length: int, double: bool) -> bool:
@@ -145,6 +153,6 @@ def _cuts(length: int, double: bool, usable: Sequence[int]) -> list[Stages]:
             break
         for threads in sorted({length // radix for radix in radices}):
             cut = Stages(length, radices, threads)
-            if threads <= MOST_THREADS and cut.values <= values and threads * registers(cut, double) <= REGISTERS:
+            if cut.values <= values and threads <= most_threads(cut, double):
                 fitting.append(cut)
     return fitting

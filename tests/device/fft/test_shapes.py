@@ -14,10 +14,10 @@ from mathfuse.device.fft.shapes import (
     FASTEST,
     MOST_THREADS,
     MOST_VALUES,
-    REGISTERS,
     Stages,
     cuts,
     is_supported,
+    most_threads,
     operations,
     registers,
     stages_of,
@@ -37,7 +37,8 @@ def test_supported_lengths_are_cut(length, double):
     assert math.prod(stages.radices) == stages.length == length
     assert max(stages.radices) <= 32
     assert stages.values <= MOST_VALUES >> double
-    assert stages.threads * registers(stages, double) <= REGISTERS
+    assert stages.threads <= most_threads(stages, double) <= MOST_THREADS
+    assert most_threads(stages, double) * registers(stages, double) <= 65536
     for stage in range(len(stages.radices)):
         assert stages.rounds(stage) * stages.threads >= stages.butterflies(stage)
         assert stages.done(stage) * math.prod(stages.radices[stage:]) == length

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable as Function
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -15,7 +15,7 @@ from mathfuse.device.fft import real
 from mathfuse.device.fft.block import SHARED, BlockFft
 from mathfuse.device.fft.codelets import FLOAT, Complex
 from mathfuse.device.fft.shapes import registers
-from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
+from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, UNBOUND, BlockKernel
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.elementwise import mark_kernel
 from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype, transfer_prototype
@@ -24,8 +24,10 @@ from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
 if TYPE_CHECKING:
     import numpy as np
 
+GROUP = 4  # elements that a callback in need of many registers is applied to at once
 SIDES = ("source", "target")
 T = TypeVar("T")
+Rounds = Iterable[tuple["ir.Value | None", list[tuple["ir.Value", Complex]]]]
 Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
 Pair = tuple[Complex, Complex]  # elements k and length / 2 - k of a spectrum
 
@@ -56,7 +58,7 @@ class Body:
         self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
         self.function.args[0].add_attribute("byval")
         self.function.args[0].attributes.align = 8
-        most = registers(self.stages, kernel.double) if kernel.lean else None
+        most = registers(self.stages, kernel.double, kernel.slack) if kernel.slack < UNBOUND else None
         mark_kernel(module, self.function, kernel.block.threads, most)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.component = FLOAT[kernel.bits]
@@ -234,7 +236,19 @@ class Body:
             return b.extract_value(found, 0), b.extract_value(found, 1)
 
         rounds = [(condition, list(zip(numbers, own))) for condition, numbers, own in self._spectrum(values)]
+        rounds = list(self._apart(rounds)) if kernel.slack else rounds
         return self._in_groups(rounds, lambda pairs: [apply(*pair) for pair in pairs])
+
+    def _apart(self, rounds: Rounds) -> Iterator[tuple[ir.Value | None, list[tuple[ir.Value, Complex]]]]:
+        """The same in small groups, each under a condition that holds but that no compiler can tell from the others.
+
+        It then does not begin with all elements at once, which would take more registers than there are.
+        """
+        b, batch = self.builder, self._slot("batch")
+        for number, (condition, pairs) in enumerate(rounds):
+            for first in range(0, len(pairs), GROUP):
+                holds = b.icmp_unsigned("<", self.at.line, b.add(batch, I64(number * len(pairs) + first)))
+                yield b.and_(condition, holds) if condition else holds, pairs[first : first + GROUP]
 
     def _kept(self, element: ir.Value) -> ir.Value:
         """Which element of half a spectrum stands for one of the whole."""

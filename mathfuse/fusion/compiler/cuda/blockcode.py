@@ -15,7 +15,7 @@ from llvmlite import ir
 
 from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.fusion.compiler.cuda.blockbody import Body
-from mathfuse.fusion.compiler.cuda.blocks import NAME, BlockKernel
+from mathfuse.fusion.compiler.cuda.blocks import NAME, UNBOUND, BlockKernel
 from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import library_digest
 from mathfuse.runtime.cache import Artifact, default_store
@@ -47,9 +47,10 @@ def link(kernel: BlockKernel, callbacks: Sequence[bytes]) -> tuple[bytes, str]:
     """
 
     def make() -> Artifact:
-        cubin, report = toolchain.link([ltoir(kernel), *callbacks], kernel.arch)
-        if SPILLS.search(report):
-            cubin, report = toolchain.link([ltoir(replace(kernel, lean=False)), *callbacks], kernel.arch)
+        for slack in range(UNBOUND + 1):
+            cubin, report = toolchain.link([ltoir(replace(kernel, slack=slack)), *callbacks], kernel.arch)
+            if not SPILLS.search(report):
+                break
         return Artifact(cubin, {"report": report})
 
     inside = ", ".join(hashlib.sha256(each).hexdigest() for each in callbacks)

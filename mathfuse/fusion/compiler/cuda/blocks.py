@@ -10,7 +10,7 @@ import numpy.typing as npt
 from mathfuse.device.fft import real, twiddles
 from mathfuse.device.fft.block import Block
 
-NAME = "mathfuse_block_fft"
+NAME, UNBOUND = "mathfuse_block_fft", 2
 # What its parameter, an array of int64 that is passed by value, holds; strides and distances in elements.
 SLOTS = (
     *("source", "target", "load_info", "transfer_info", "store_info", "batch"),
@@ -46,8 +46,9 @@ class BlockKernel:
         1: all lie at the stride.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
-    lean
-        Whether a thread has to get by with few registers.
+    slack
+        0: a thread has to get by with few registers; 1: with some more, and the transfer function is applied to a few
+        elements at a time; 2: with what a block can have.
     arch
         GPU architecture.
     """
@@ -64,7 +65,7 @@ class BlockKernel:
     arch: str
     tiles: tuple[int, int] = (1, 1)
     nested: bool = False
-    lean: bool = True
+    slack: int = 0
 
     @property
     def packed(self) -> bool:

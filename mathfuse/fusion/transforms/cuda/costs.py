@@ -71,9 +71,10 @@ def _cost(step: Map | Transform, slowed: bool, real: bool) -> float:
 def blocks_share(step: Transform, real: bool) -> float:
     """What a transform by an own kernel costs as a share of a copy of both its sides; `real` of a half spectrum."""
     assert step.block
-    (n,), across = step.call.lengths, step.call.input.distance < step.call.input.stride
+    (n,), views = step.call.lengths, (step.call.input, step.call.output)
+    across = step.block.tiles != (1, 1) or all(view.distance < view.stride for view in views)
     rows, columns = (BLOCKS_REAL, COLUMN_BLOCKS_REAL) if real else (BLOCKS, COLUMN_BLOCKS)
-    table = FILTERED if step.transfer else columns if across or step.block.tiles != (1, 1) else rows
+    table = FILTERED if step.transfer else columns if across else rows
     return next((found for most, found in table if n <= most), table[-1][1])
 
 
