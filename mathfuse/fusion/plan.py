@@ -43,6 +43,10 @@ class Explanation:
         (name, decision) for the rest: back ends, threads, sizes of blocks.
     workspace_bytes
         Scratch memory of one execution, beside operands and result.
+    moved_bytes
+        What all passes read and write, operands included; 0 where it is not counted.
+    limit_seconds
+        The least time for that, at the highest rate of the memory; 0 where that is not known.
     """
 
     title: str
@@ -52,21 +56,29 @@ class Explanation:
     passes: tuple[str, ...] = ()
     details: tuple[tuple[str, str], ...] = ()
     workspace_bytes: int = 0
+    moved_bytes: int = 0
+    limit_seconds: float = 0.0
+
+    @property
+    def memory(self) -> tuple[tuple[str, str], ...]:
+        """(name, text) on the memory that is used."""
+        limit = f", {1e6 * self.limit_seconds:.1f} µs at the memory's highest rate" if self.limit_seconds else ""
+        moved = (("read and written", f"{self.moved_bytes:,} bytes{limit}"),) if self.moved_bytes else ()
+        return (*moved, ("workspace", f"{self.workspace_bytes:,} bytes"))
 
     def __str__(self) -> str:
         lines = [self.title, f"strategy {self.strategy}: {self.reason}"]
         lines += [f"not {name}: {why}" for name, why in self.rejected]
         lines += [f"pass {i}: {text}" for i, text in enumerate(self.passes, 1)]
-        lines += [f"{name}: {text}" for name, text in self.details]
-        return "\n  ".join([*lines, f"workspace: {self.workspace_bytes:,} bytes"])
+        lines += [f"{name}: {text}" for name, text in (*self.details, *self.memory)]
+        return "\n  ".join(lines)
 
     def _repr_html_(self) -> str:
         """A table for notebooks."""
         rows = [("strategy", f"<b>{html.escape(self.strategy)}</b>: {html.escape(self.reason)}")]
         rows += [(f"not {name}", html.escape(why)) for name, why in self.rejected]
         rows += [(f"pass {i}", html.escape(text)) for i, text in enumerate(self.passes, 1)]
-        rows += [(name, html.escape(text)) for name, text in self.details]
-        rows += [("workspace", f"{self.workspace_bytes:,} bytes")]
+        rows += [(name, html.escape(text)) for name, text in (*self.details, *self.memory)]
         cells = "".join(f"<tr><th>{html.escape(name)}</th><td>{text}</td></tr>" for name, text in rows)
         return f"<table><caption>{html.escape(self.title)}</caption>{cells}</table>"
 

@@ -70,6 +70,7 @@ PROTOTYPES = {
 
 # CUdevice_attribute
 MULTIPROCESSOR_COUNT, L2_CACHE_SIZE, CAPABILITY_MAJOR, CAPABILITY_MINOR = 16, 38, 75, 76
+MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH = 36, 37
 # CUresult
 OUT_OF_MEMORY, NOT_READY, STREAM_CAPTURE_IMPLICIT = 2, 600, 906
 # CUstreamCaptureMode, CUstreamCaptureStatus
@@ -175,6 +176,13 @@ def multiprocessors(device: int) -> int:
 def l2_bytes(device: int) -> int:
     """Size of a GPU's L2 cache."""
     return _attribute(L2_CACHE_SIZE, device)
+
+
+@functools.cache
+def memory_bandwidth(device: int) -> float:
+    """The highest rate of a GPU's memory in bytes a second, by clock and width; 0 where the driver does not tell."""
+    kilohertz, bits = (_attribute(number, device) for number in (MEMORY_CLOCK_RATE, MEMORY_BUS_WIDTH))
+    return 2 * 1e3 * kilohertz * bits / 8  # two transfers a clock
 
 
 @functools.cache

@@ -65,7 +65,7 @@ class Driver:
         return 0
 
     def cuDeviceGetAttribute(self, place, number, device):
-        place._obj.value = {16: 132, 38: 50 << 20, 75: 9, 76: 0}[number]
+        place._obj.value = {16: 132, 36: 3_201_000, 37: 6144, 38: 50 << 20, 75: 9, 76: 0}[number]
         return 0
 
     def cuDevicePrimaryCtxRetain(self, place, device):

@@ -127,6 +127,9 @@ class Body:
     def _loaded(self, read: Function[[ir.Value], Parts], element: ir.Value) -> Complex:
         """One value of a transform: of real lines two elements, or one beside 0; of half a spectrum either half."""
         b, zero = self.builder, ir.Constant(self.component, 0.0)
+        if self.kernel.packed and self.kernel.paired[0] and not self.kernel.load:
+            pair = b.load(self._pair_address("source", element), align=self.kernel.dtype.itemsize)
+            return b.extract_element(pair, I32(0)), b.extract_element(pair, I32(1))
         if self.kernel.packed:
             return read(b.mul(element, I64(2)))[0], read(b.add(b.mul(element, I64(2)), I64(1)))[0]
         if self.kernel.real[0]:
@@ -156,7 +159,12 @@ class Body:
 
     def _stored(self, write: Function[[ir.Value, Parts], object], element: ir.Value, value: Complex) -> None:
         b = self.builder
-        if self.kernel.packed:
+        if self.kernel.packed and self.kernel.paired[1] and not self.kernel.store:
+            pair: ir.Value = ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
+            for k in (0, 1):
+                pair = b.insert_element(pair, value[k], I32(k))
+            b.store(pair, self._pair_address("target", element), align=self.kernel.dtype.itemsize)
+        elif self.kernel.packed:
             write(b.mul(element, I64(2)), value[:1])
             write(b.add(b.mul(element, I64(2)), I64(1)), value[1:])
         elif self.kernel.real[1]:
@@ -166,6 +174,13 @@ class Body:
                 write(element, value)
         else:
             write(element, value)
+
+    def _pair_address(self, side: str, element: ir.Value) -> ir.Value:
+        """Of two packed numbers."""
+        b, pair = self.builder, ir.VectorType(self.component, 2)
+        first = b.bitcast(self._pointer(side), self.component.as_pointer(1))
+        place = b.gep(first, [self._offset(side, b.mul(element, I64(2)))])
+        return b.bitcast(place, pair.as_pointer(1))
 
     def _elements(self, stage: int, number: int) -> list[ir.Value]:
         """The numbers of the elements of the thread's butterfly in a round, in their line."""

@@ -46,6 +46,8 @@ class BlockKernel:
         1: all lie at the stride.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
+    paired
+        Whether two real numbers that are packed lie where one complex number may, in the source and in the target.
     slack
         0: a thread has to get by with few registers; 1: with some more, and the transfer function is applied to a few
         elements at a time; 2: with what a block can have.
@@ -65,6 +67,7 @@ class BlockKernel:
     arch: str
     tiles: tuple[int, int] = (1, 1)
     nested: bool = False
+    paired: tuple[bool, bool] = (False, False)
     slack: int = 0
 
     @property

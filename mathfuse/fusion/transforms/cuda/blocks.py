@@ -11,14 +11,15 @@ from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import LONG, is_supported, stages_of
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
-from mathfuse.fusion.transforms.cuda.program import Transform
+from mathfuse.fusion.transforms.cuda.program import TILE, Transform
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.cufft import Call, Hook, View
 
 MOST_LINES = 1 << 31
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
-# Lines in a block, as measured on an H200: of rows that are interleaved on one side, and of columns that are on both.
-TURNED, LONG_COLUMNS, COLUMN_THREADS = 4, 2, 64
+# Lines in a block, as measured on an H200: of rows that become interleaved, or threads of those that cease to be, and
+# of columns between them.
+TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMN_THREADS = 4, 256, 2, 64
 
 
 def fits_blocks(step: Transform, arch: str) -> bool:
@@ -46,6 +47,7 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         dense=(call.input.stride == 1, call.output.stride == 1),
         tiles=lines.tiles,
         nested=lines.inner < call.batch,
+        paired=(_paired(call.input, lines.outer[0]), _paired(call.output, lines.outer[1])),
         arch=arch,
     )
 
@@ -61,13 +63,20 @@ def _block(step: Transform, arch: str) -> Block | None:
         tile = math.gcd(max(lines.tiles), stages.threads)
         wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)
         return block_of(stages, call.double, arch, wanted, across=True, tile=tile)
-    turned = _turned(step)
-    return block_of(stages, call.double, arch, TURNED if turned else 0, across=across, turned=turned)
+    if not _turned(step):
+        return block_of(stages, call.double, arch, across=across)
+    wanted = TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE)
+    return block_of(stages, call.double, arch, wanted, turned=True)
 
 
 def _beside(view: View) -> bool:
     """Whether lines lie closer together than their elements."""
     return view.distance < view.stride
+
+
+def _paired(view: View, outer: int) -> bool:
+    """Whether two neighbours begin where a complex number may; the array itself does."""
+    return view.stride == 1 and view.distance % 2 == 0 and outer % 2 == 0
 
 
 def _turned(step: Transform) -> bool:

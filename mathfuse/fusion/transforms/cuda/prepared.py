@@ -16,6 +16,7 @@ from mathfuse.fusion.transforms.cuda import known
 from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, name_of
 from mathfuse.fusion.transforms.cuda.engine import Engine
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
+from mathfuse.fusion.transforms.cuda.program import moved_bytes
 from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
@@ -92,6 +93,9 @@ class CudaPrepared:
         title = f"{self._request.title} → {p.out_dtype}{list(p.out_shape)}"
         if chosen is None:
             return Explanation(title, "sequence", "there is nothing to compute")
+        operands = sum(array.view.nbytes for f in p.functions.values() for array in f.arrays.values())
+        moved = operands + sum(map(moved_bytes, chosen.engine.program.steps))
+        rate = driver.memory_bandwidth(self._device)
         return Explanation(
             title=title,
             strategy=name_of(chosen.engine.program),
@@ -103,6 +107,8 @@ class CudaPrepared:
                 ("cuFFT", ".".join(map(str, cufft.version()))),
             ),
             workspace_bytes=chosen.engine.lane_bytes,
+            moved_bytes=moved,
+            limit_seconds=moved / rate if rate else 0.0,
         )
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:

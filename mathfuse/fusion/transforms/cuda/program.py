@@ -155,6 +155,15 @@ class Transform:
 Step = Map | Transform
 
 
+def moved_bytes(step: Step) -> int:
+    """What a step reads and writes, but for operands."""
+    if isinstance(step, Map):
+        return step.source.layout.nbytes + step.target.layout.nbytes
+    source = step.load.map.source if step.load else step.source
+    target = step.store.map.target if step.store else step.target
+    return source.layout.nbytes + target.layout.nbytes
+
+
 @dataclass(frozen=True)
 class Program:
     """Steps in order, and the rooms of the workspace they use."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -29,7 +30,8 @@ def made(length, across=False, block=None, real=(False, False), arch="sm_90a", *
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
     stages = stages_of(length // 2 if packed else length, given["double"])
     block = block or block_of(stages, given["double"], arch, across=across)
-    given = {"dense": (not block.across, not block.across), **given}
+    dense = not block.across, not block.across
+    given = {"dense": dense, "paired": dense if packed else (False, False), **given}
     return BlockKernel(length, block, real=real, arch=arch, **given)
 
 
@@ -165,6 +167,32 @@ def test_filters(length, across, double):
 
 
 # --- real transforms -------------------------------------------------------------------------------------------------
+
+
+def test_real_numbers_that_are_no_pairs_are_read_and_written_one_by_one():
+    for real in ((True, False), (False, True)):
+        kernel = made(12, real=real, forward=real[0], paired=(False, False))
+        x, y = np.zeros((5, 13), "f4"), np.zeros((5, 7), "c8")
+        x[:, 1:] = RNG.standard_normal((5, 12))
+        y[:] = np.fft.rfft(x[:, 1:])
+        if real[0]:
+            exact, y[:] = y.copy(), np.nan
+            launch(kernel, x[:, 1:], y)
+            np.testing.assert_allclose(y, exact, atol=1e-5)
+        else:
+            exact, x[:] = x.copy(), np.nan
+            launch(kernel, y, x[:, 1:])
+            np.testing.assert_allclose(x[:, 1:], 12 * exact[:, 1:], atol=1e-5)
+
+
+def test_pairs_move_at_once():
+    sass = {
+        paired: toolchain.disassemble(link(made(4096, real=(True, False), paired=(paired, False)), [])[0])
+        for paired in (True, False)
+    }
+    assert len(re.findall(r"LDG\.E\.64 ", sass[True])) >= 16 > len(re.findall(r"LDG\.E ", sass[True]))
+    assert len(re.findall(r"LDG\.E ", sass[False])) >= 32
+
 
 REAL = pytest.mark.parametrize(
     ("length", "across"),

@@ -36,7 +36,11 @@ def test_one_axis_after_the_other_with_callbacks_inside(gpu, kind):
     plan.plan(prolog=mf.scale(factor=2.0), epilog=weighted(w=gpu.array(w)), strategy="kernel")
     close(gpu.numpy(plan.execute()), 2 * expected * w)
     text = str(plan.explain())
-    assert plan.explain().strategy == "kernel"
+    found = plan.explain()
+    assert found.strategy == "kernel"
+    assert found.moved_bytes >= x.nbytes + expected.nbytes + w.nbytes
+    assert found.limit_seconds == pytest.approx(found.moved_bytes / 4.917e12, rel=1e-3)  # of the GPU that is played
+    assert f"read and written: {found.moved_bytes:,} bytes, " in text
     assert "blocks" in text
     assert "cuFFT c2c" not in text
 
