@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import records
+from benchmarks.fft_blocks import OURS, PEERS
 from benchmarks.records import Row
 
 PAGE = Path(__file__).parent.parent / "docs" / "performance.md"
@@ -64,6 +65,19 @@ def callbacks(record: Record) -> str:
     deep = [row for row in record["rows"] if row["case"].startswith("rank 3")]
     tables = [records.pivot(part) + "\n" for part in (flat, deep) if part]
     return _section("A callback in a Fourier transform", "fft callbacks", text, *tables, _bounds(record))
+
+
+def blocks(record: Record) -> str:
+    text = (
+        f"{_count(record['settings']['elements'])} complex64 elements and a float32 weight for each ({_where(record)}): "
+        "milliseconds. An epilog multiplies a transform's result; a filter is a transform, the product, and the inverse "
+        "transform, in one kernel of ours.\n"
+    )
+    parts = []
+    for side in PEERS:
+        shown = ("limit", OURS, PEERS[side])
+        parts.append(records.pivot([r for r in record["rows"] if r["side"] == side and r["name"] in shown]) + "\n")
+    return _section("Own kernels", "fft blocks", text, *parts, _bounds(record))
 
 
 def sweep(record: Record) -> str:
@@ -152,6 +166,7 @@ def elementwise(record: Record) -> str:
 SECTIONS: dict[str, Callable[[Record], str]] = {
     "filter2d-cpu": filter2d_cpu,
     "fft-callbacks": callbacks,
+    "fft-blocks": blocks,
     "fft-sweep": sweep,
     "filter2d-cuda": filter2d_cuda,
     "overhead": overhead,

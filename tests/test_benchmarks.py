@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from benchmarks import elementwise, fft_callbacks, fft_sweep, filter2d_cuda, overhead, records, report
+from benchmarks import elementwise, fft_blocks, fft_callbacks, fft_sweep, filter2d_cuda, overhead, records, report
 from benchmarks.records import Bound
 from benchmarks.sweep_problems import FILL, MOST_BATCHES, SECTIONS, Problem
 from mathfuse.runtime.cuda import driver
@@ -44,6 +44,13 @@ RECORDS = {
         **MACHINE, "settings": {"elements": 1 << 24}, "bounds": [{"what": "a claim", "value": 1.3, "most": 1.25}],
         "rows": timed("N = 256, epilog", limit=0.08, mathfuse=0.104) + timed("rank 3, N = 256, epilog", dense=0.09),
     },
+    "fft-blocks": {
+        **MACHINE, "settings": {"elements": 1 << 24}, "bounds": [],
+        "rows": [
+            {"case": f"N = 256, {side}", "side": side, "n": 256, "name": name, "ms": ms, "of_limit": ms / 0.1}
+            for side, peer in fft_blocks.PEERS.items() for name, ms in (("limit", 0.1), ("mathfuse", 0.104), (peer, 0.2))
+        ],
+    },
     "fft-sweep": {**MACHINE, "settings": {}, "bounds": [], "rows": SWEEP},
     "filter2d-cuda": {**MACHINE, "settings": {}, "bounds": [], "rows": timed("1 × 64², computed", mathfuse=0.1)},
     "overhead": {
@@ -75,6 +82,16 @@ def test_bounds_of_callbacks():
     rows += [{"case": "rank 3, N = 256, epilog", "side": "epilog", "name": fft_callbacks.STRIDED, "ms": 0.12}]
     found = [(round(b.value, 3), b.most, b.met) for b in fft_callbacks.bounds(rows)]
     assert found == [(1.25, 1.25, True), (0.5, 0.62, True), (1.5, 1.45, False), (1.2, 1.1, False)]
+
+
+def test_bounds_of_own_kernels():
+    found = {bound.what: bound for bound in fft_blocks.bounds(RECORDS["fft-blocks"]["rows"])}
+    epilog, filtered = (
+        found["N = 256, epilog: of the copy limit"],
+        found[f"N = 256, filter: of {fft_blocks.PEERS['filter']}"],
+    )
+    assert (round(epilog.value, 3), epilog.most, epilog.met) == (1.04, 1.1, True)
+    assert (round(filtered.value, 3), filtered.most, filtered.met) == (0.52, 0.55, True)
 
 
 def test_bounds_of_the_sweep_name_the_slowest_and_count_failures():
