@@ -68,10 +68,11 @@ def callbacks(record: Record) -> str:
 
 
 def blocks(record: Record) -> str:
+    elements = _count(record["settings"]["elements"])
     text = (
-        f"{_count(record['settings']['elements'])} complex64 elements and a float32 weight for each ({_where(record)}): "
-        "milliseconds. An epilog multiplies a transform's result; a filter is a transform, the product, and the inverse "
-        "transform, in one kernel of ours.\n"
+        f"{elements} complex64 elements and a float32 weight for each ({_where(record)}): milliseconds. An epilog "
+        "multiplies a transform's result; a filter is a transform, the product and the inverse transform, in one kernel "
+        "of ours.\n"
     )
     parts = []
     for side in PEERS:

@@ -48,7 +48,8 @@ RECORDS = {
         **MACHINE, "settings": {"elements": 1 << 24}, "bounds": [],
         "rows": [
             {"case": f"N = 256, {side}", "side": side, "n": 256, "name": name, "ms": ms, "of_limit": ms / 0.1}
-            for side, peer in fft_blocks.PEERS.items() for name, ms in (("limit", 0.1), ("mathfuse", 0.104), (peer, 0.2))
+            for side, peer in fft_blocks.PEERS.items()
+            for name, ms in (("limit", 0.1), ("mathfuse", 0.104), (peer, 0.2))
         ],
     },
     "fft-sweep": {**MACHINE, "settings": {}, "bounds": [], "rows": SWEEP},
