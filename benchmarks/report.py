@@ -71,13 +71,14 @@ def blocks(record: Record) -> str:
     elements = _count(record["settings"]["elements"])
     text = (
         f"{elements} complex64 elements and a float32 weight for each ({_where(record)}): milliseconds. An epilog "
-        "multiplies a transform's result; a filter is a transform, the product and the inverse transform, in one kernel "
-        "of ours.\n"
+        "multiplies a transform's result; a filter is a transform, the product and the inverse transform, in one "
+        "kernel of ours.\n"
     )
     parts = []
     for side in PEERS:
         shown = ("limit", OURS, PEERS[side])
-        parts.append(records.pivot([r for r in record["rows"] if r["side"] == side and r["name"] in shown]) + "\n")
+        rows = [row for row in record["rows"] if row["side"] == side and row["name"] in shown]
+        parts.append(records.pivot(rows) + "\n")
     return _section("Own kernels", "fft blocks", text, *parts, _bounds(record))
 
 
