@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
-from mathfuse.fusion.transforms.cuda import engine
+from mathfuse.fusion.transforms.cuda import engine, lanes
 from mathfuse.runtime.cuda import cufft
 from tests.spaces import CUPY, TORCH, on_gpu
 
@@ -45,20 +45,24 @@ def close(found, expected, space=CUPY):
 
 @pytest.fixture
 def made(monkeypatch):
-    """What is planned by cuFFT and compiled from now on; weak references to the plans."""
+    """What is planned and compiled from now on; weak references to the transforms, cuFFT's and our own."""
     found = {"plans": [], "code": 0}
     compiled = engine.compiled
 
-    class Counted(cufft.Transform):
-        def __init__(self, *given, **named):
-            super().__init__(*given, **named)
-            found["plans"].append(weakref.ref(self))
+    def counting(kind):
+        class Counted(kind):
+            def __init__(self, *given, **named):
+                super().__init__(*given, **named)
+                found["plans"].append(weakref.ref(self))
+
+        return Counted
 
     def counted(*given):
         found["code"] += 1
         return compiled(*given)
 
-    monkeypatch.setattr(cufft, "Transform", Counted)
+    monkeypatch.setattr(cufft, "Transform", counting(cufft.Transform))
+    monkeypatch.setattr(lanes, "BlockTransform", counting(lanes.BlockTransform))
     monkeypatch.setattr(engine, "compiled", counted)
     mf.clear_plans()
     return found
@@ -68,7 +72,7 @@ def made(monkeypatch):
 
 
 @on_gpu
-@pytest.mark.parametrize("strategy", ["callback", "sequence", None])
+@pytest.mark.parametrize("strategy", ["kernel", "callback", "sequence", None])
 def test_functions_reuse_plans(space, made, strategy):
     x, double = space.array(X), mf.scale(factor=2.0)
     close(mf.fft.rfft2(x, epilog=double, strategy=strategy), 2 * SPECTRUM, space)
@@ -84,7 +88,7 @@ def test_functions_reuse_plans(space, made, strategy):
 
 
 @on_gpu
-@pytest.mark.parametrize("strategy", ["callback", "sequence"])
+@pytest.mark.parametrize("strategy", ["kernel", "callback", "sequence"])
 def test_other_bound_values_neither_plan_nor_compile(space, made, strategy):
     """Callbacks made anew for each call: by value they differ, in code they do not."""
     x = space.array(X)

@@ -11,7 +11,7 @@ from mathfuse.fusion.transforms.kinds import KINDS
 from tests.spaces import CUPY, HOST, TORCH, half_spectrum, on_gpu
 
 pytestmark = pytest.mark.gpu
-strategies = pytest.mark.parametrize("strategy", ["callback", "sequence"])
+strategies = pytest.mark.parametrize("strategy", ["kernel", "callback", "sequence"])
 RNG = np.random.default_rng(7)
 SHAPE = (24, 40)
 Z = (RNG.uniform(-1, 1, SHAPE) + 1j * RNG.uniform(-1, 1, SHAPE)).astype(np.complex64)
@@ -180,19 +180,20 @@ def test_elements_at_odd_addresses():
 def test_strategies_agree_and_explain_themselves(space):
     x, w = space.array(Z), space.array(W)
     found = {}
-    for strategy in ("callback", "sequence"):
+    for strategy, transform in (("kernel", "blocks"), ("callback", "cuFFT"), ("sequence", "cuFFT")):
         plan = mf.fft.FFT(x, kind="fft2").plan(
             prolog=mf.scale(factor=2.0).as_kind("prolog"), epilog=weighted(w=w), strategy=strategy
         )
         text = str(plan.explain())
-        for part in ("fft2 of [24, 40]", "complex64[24, 40]", f"strategy {strategy}", "cuFFT", "GPU"):
+        for part in ("fft2 of [24, 40]", "complex64[24, 40]", f"strategy {strategy}", transform, "GPU"):
             assert part in text, text
-        assert ("epilog inside" in text) == (strategy == "callback"), text
+        assert ("epilog inside" in text) == (strategy != "sequence"), text
         assert f"<b>{strategy}</b>" in plan._repr_html_()
         assert strategy in repr(plan)
         assert plan.explain().workspace_bytes >= 0
         found[strategy] = space.numpy(plan.execute())
     close(found["callback"], found["sequence"])
+    close(found["kernel"], found["sequence"])
 
 
 def test_the_choice_explains_what_it_rejected():
@@ -207,6 +208,33 @@ def test_without_anything_to_fuse_cufft_is_called_once():
     plan = mf.fft.FFT(CUPY.array(Z), kind="fft2").plan()
     assert len(plan.explain().passes) == 1, plan.explain()
     assert plan.explain().strategy == "sequence"
+
+
+FILTERED = [
+    ((40, 1024), (1,)),
+    ((5, 945), (1,)),
+    ((1024, 40), (0,)),
+    ((96, 100), None),
+    ((2, 264, 500), (1, 2)),
+    ((3, 100, 96), (-2, -1)),
+    ((24, 40, 64), None),
+]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.complex64, np.float64, np.complex128])
+@pytest.mark.parametrize(("shape", "axes"), FILTERED)
+def test_filters_by_own_kernels(shape, axes, dtype):
+    x = RNG.uniform(-1, 1, shape).astype(dtype)
+    real, along = x.dtype.kind == "f", axes or tuple(range(len(shape)))
+    spectrum = (np.fft.rfftn if real else np.fft.fftn)(x.astype(np.result_type(dtype, float)), axes=along)
+    w = RNG.uniform(0.5, 1.5, spectrum.shape[-1]).astype(np.float32)
+    y = (np.fft.irfftn if real else np.fft.ifftn)(6.0 * w * spectrum, [shape[axis] for axis in along], along)
+    here = CUPY.array(x)
+    transfer = mf.epilog(lambda value, index, w: value * w[index[-1]] * 2)(w=CUPY.array(w))
+    plan = mf.fft.SpectralFilter(here, transfer, axes).plan(epilog=mf.scale(factor=3.0), strategy="kernel")
+    of_array = mf.fft.SpectralFilter(CUPY.array(x), CUPY.array(6 * w), axes).plan(strategy="kernel")
+    for found in (plan.execute(), plan.execute(out=here), here, of_array.execute()):
+        np.testing.assert_allclose(CUPY.numpy(found), y, rtol=0, atol=32 * np.finfo(dtype).eps * np.abs(y).max())
 
 
 def test_tuning_is_remembered():
@@ -270,7 +298,7 @@ def test_jax_arrays_in_and_out():
     if jax.default_backend() != "gpu":
         pytest.skip("this JAX has no GPU")
     x, w = jax.numpy.asarray(Z), jax.numpy.asarray(W)
-    for strategy in ("callback", "sequence"):
+    for strategy in ("kernel", "callback", "sequence"):
         plan = mf.fft.FFT(x, kind="fft2").plan(epilog=weighted(w=w), strategy=strategy)
         found = plan.execute()
         assert isinstance(found, jax.Array)

@@ -12,7 +12,7 @@ import mathfuse as mf
 from tests.spaces import CUPY, TORCH, on_gpu
 
 pytestmark = pytest.mark.gpu
-strategies = pytest.mark.parametrize("strategy", ["callback", "sequence"])
+strategies = pytest.mark.parametrize("strategy", ["kernel", "callback", "sequence"])
 SHAPE = (32, 48)
 THREADS, ROUNDS = 8, 10
 
