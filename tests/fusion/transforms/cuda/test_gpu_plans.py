@@ -228,11 +228,11 @@ def test_filters_by_own_kernels(shape, axes, dtype):
     real, along = x.dtype.kind == "f", axes or tuple(range(len(shape)))
     spectrum = (np.fft.rfftn if real else np.fft.fftn)(x.astype(np.result_type(dtype, float)), axes=along)
     w = RNG.uniform(0.5, 1.5, spectrum.shape[-1]).astype(np.float32)
-    y = (np.fft.irfftn if real else np.fft.ifftn)(6.0 * w * spectrum, [shape[axis] for axis in along], along)
+    y = (np.fft.irfftn if real else np.fft.ifftn)(8 * w * spectrum, [shape[axis] for axis in along], along)
     here = CUPY.array(x)
     transfer = mf.epilog(lambda value, index, w: value * w[index[-1]] * 2)(w=CUPY.array(w))
-    plan = mf.fft.SpectralFilter(here, transfer, axes).plan(epilog=mf.scale(factor=3.0), strategy="kernel")
-    of_array = mf.fft.SpectralFilter(CUPY.array(x), CUPY.array(6 * w), axes).plan(strategy="kernel")
+    plan = mf.fft.SpectralFilter(here, transfer, axes).plan(epilog=mf.scale(factor=4.0), strategy="kernel")
+    of_array = mf.fft.SpectralFilter(CUPY.array(x), CUPY.array(8 * w), axes).plan(strategy="kernel")
     for found in (plan.execute(), plan.execute(out=here), here, of_array.execute()):
         np.testing.assert_allclose(CUPY.numpy(found), y, rtol=0, atol=32 * np.finfo(dtype).eps * np.abs(y).max())
 
