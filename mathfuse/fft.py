@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mathfuse.fusion.transforms import FFT, SpectralFilter, spectral_filter, transform
+from mathfuse.fusion.transforms import (
+    FFT,
+    Convolution,
+    SpectralFilter,
+    convolve,
+    correlate,
+    spectral_filter,
+    transform,
+)
 
 fft, ifft, rfft, irfft = map(transform, ("fft", "ifft", "rfft", "irfft"))
 fft2, ifft2, rfft2, irfft2 = map(transform, ("fft2", "ifft2", "rfft2", "irfft2"))
@@ -17,7 +25,8 @@ fftn, ifftn, rfftn, irfftn = map(transform, ("fftn", "ifftn", "rfftn", "irfftn")
 if TYPE_CHECKING:
     from mathfuse.fusion.compiler.cuda.raw import compile_epilog, compile_prolog
 
-__all__ = ["FFT", "SpectralFilter", "compile_epilog", "compile_prolog", "spectral_filter"]
+__all__ = ["FFT", "Convolution", "SpectralFilter", "compile_epilog", "compile_prolog", "convolve", "correlate"]
+__all__ += ["spectral_filter"]
 __all__ += ["fft", "fft2", "fftn", "ifft", "ifft2", "ifftn", "irfft", "irfft2", "irfftn", "rfft", "rfft2", "rfftn"]
 
 

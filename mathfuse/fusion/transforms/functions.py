@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from inspect import Parameter, Signature
+from types import MappingProxyType
 from typing import Any
 
 from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.kinds import KINDS, Ints, whole
-from mathfuse.fusion.transforms.plans import FFT, SpectralFilter
+from mathfuse.fusion.transforms.plans import FFT, SpectralFilter, TransformPlan
 from mathfuse.runtime.cuda import graphs
 
 
@@ -34,7 +35,7 @@ def transform(kind: str) -> Callable[..., Any]:
         specified = FFT(
             given.pop("x"), given.pop(axes, default), given.pop(length, None), kind, given.pop("norm", None)
         )
-        return _once(specified, given, kind, positional, named)
+        return once(specified, given, kind, positional, named)
 
     function.__name__ = function.__qualname__ = kind
     function.__module__ = "mathfuse.fft"
@@ -105,7 +106,7 @@ def spectral_filter(
     if out is None and stream is None and (found := _known("spectral_filter", positional, choices)) is not None:
         return found
     given = {"out": out, "stream": stream, **choices}
-    return _once(SpectralFilter(x, transfer, axes), given, "spectral_filter", positional, choices)
+    return once(SpectralFilter(x, transfer, axes), given, "spectral_filter", positional, choices)
 
 
 def _known(name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
@@ -117,13 +118,14 @@ def _known(name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any
     return None if shortcut is None else shortcut.run(positional[0])
 
 
-def _once(
-    specified: FFT | SpectralFilter,
+def once(
+    specified: TransformPlan,
     choices: dict[str, Any],
-    name: str,
-    positional: tuple[Any, ...],
-    named: dict[str, Any],
+    name: str = "",
+    positional: tuple[Any, ...] = (),
+    named: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
+    """Plan and execute; a call of the function `name` with the same arguments finds the way again."""
     with specified as plan:
         out, stream = choices.pop("out", None), choices.pop("stream", None)
         result = plan.plan(**choices).execute(out, stream)

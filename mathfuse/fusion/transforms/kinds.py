@@ -49,17 +49,21 @@ KINDS = {
 
 @dataclass(frozen=True)
 class Problem:
-    """A transform of an array of `shape` along `axes`, `lengths` logical elements each; the real axis is the last."""
+    """A transform of an array of `shape` along `axes`, `lengths` logical elements each; the real axis is the last.
+
+    Of the result the first `kept` elements along each axis of the array are stored; None stores all.
+    """
 
     kind: Kind
     shape: Shape
     axes: Shape
     lengths: Shape
     norm: str | None = None
+    kept: Shape | None = None
 
     @property
     def full_shape(self) -> Shape:
-        """The logical extents of the transform, which an epilog sees as `shape`."""
+        """The logical extents of the transform."""
         return replaced(self.shape, dict(zip(self.axes, self.lengths)))
 
     @property
@@ -70,6 +74,11 @@ class Problem:
         return replaced(self.shape, {self.axes[-1]: self.lengths[-1]})
 
     @property
+    def epilog_shape(self) -> Shape:
+        """The logical extents an epilog sees: those of the transform, or what is kept of it."""
+        return self.kept or self.full_shape
+
+    @property
     def spectrum_shape(self) -> Shape:
         if self.kind.family == "c2c":
             return self.full_shape
@@ -77,7 +86,7 @@ class Problem:
 
     @property
     def out_shape(self) -> Shape:
-        return self.full_shape if self.kind.family == "c2r" else self.spectrum_shape
+        return self.kept or (self.full_shape if self.kind.family == "c2r" else self.spectrum_shape)
 
 
 def replaced(values: Shape, new: dict[int, int]) -> Shape:

@@ -61,11 +61,14 @@ class TransformPlan(Plan[Operands, Choices]):
         """Whether the result may replace an input of `dtype`."""
         raise AssertionError("a plan supplies _in_place")
 
+    def _transfer(self, operands: Operands, dtype: np.dtype) -> Callback | None:
+        """What is done to the spectrum of data of `dtype`."""
+        return operands.transfer
+
     def _prepare(self, operands: Operands, choices: Choices) -> Prepared:
         space = space_of(operands.x, choices)
         x = space.read(operands.x, "x")
         prolog = binding.bound(choices.prolog, "prolog", choices.prolog_inputs, space.read)
-        transfer = binding.bound(operands.transfer, "epilog", None, space.read)
         epilog = binding.bound(choices.epilog, "epilog", choices.epilog_inputs, space.read)
         first = self._problems(x.view.dtype)[0]
         functions: dict[Role, Function] = {}
@@ -83,6 +86,7 @@ class TransformPlan(Plan[Operands, Choices]):
                     f"prolog {prolog.callback} returns {dtype}, {self._title} takes real input: {nearest}"
                 )
             raise UnsupportedError(f"{self._title} takes real input, x is {dtype}: {nearest}")
+        transfer = binding.bound(self._transfer(operands, dtype), "epilog", None, space.read)
         spectrum, real_result = complex_of(dtype), last.kind.family == "c2r"
         out_dtype = real_of(dtype) if real_result else spectrum
         if transfer:
@@ -100,7 +104,7 @@ class TransformPlan(Plan[Operands, Choices]):
         return space.prepare(Pipeline(problems, functions, dtype, out_dtype), request)
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """Have what was planned for a call of the function `name` be found again at the next one."""
+        """Have what was planned be found again at the next call of the function `name`, or by the next plan like it."""
         prepared = self._ready("keep")
         if isinstance(prepared, Keeping):
             prepared.keep(name, positional, named)
@@ -266,5 +270,5 @@ def _function(
     source: Any = None,
 ) -> Function:
     """A callback in its place, its result dtype found and its operands' shapes checked."""
-    shape = problem.prolog_shape if role == "prolog" else problem.full_shape
+    shape = {"prolog": problem.prolog_shape, "epilog": problem.epilog_shape}.get(role, problem.full_shape)
     return binding.placed(bound, role, value_dtype, extents, shape, problem.axes, result_dtype, source)

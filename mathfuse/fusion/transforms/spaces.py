@@ -40,6 +40,9 @@ class Space(Protocol):
     def read(self, array: Any, what: str) -> Held:
         """An array as the space reads it; `what` is its name in messages."""
 
+    def settle(self) -> None:
+        """Wait for what is queued, so that every stream may read it."""
+
     def prepare(self, pipeline: Pipeline, request: Request) -> Prepared:
         """Choose a strategy, compile and bind."""
 
@@ -49,4 +52,4 @@ class Keeping(Protocol):
     """What a space prepared and is worth keeping for calls of the stateless functions with the same problem."""
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """Be found again by the name of the function and its arguments."""
+        """Be found again by a function's name and arguments, or without a name by other plans of the problem."""

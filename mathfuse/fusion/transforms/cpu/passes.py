@@ -22,11 +22,15 @@ SMALL = 1 << 18  # bytes of work below which a second thread costs more than it 
 
 @dataclass(frozen=True)
 class Fft:
-    """SciPy's one-dimensional transform `op` of `length` logical elements, along the axis of its pass."""
+    """SciPy's one-dimensional transform `op` of `length` logical elements, along the axis of its pass.
+
+    With `kept` only the first elements of its result go on.
+    """
 
     op: str
     length: int
     norm: str | None = None
+    kept: int | None = None
 
     @property
     def reads(self) -> int:
@@ -34,7 +38,10 @@ class Fft:
 
     @property
     def writes(self) -> int:
-        return self.length // 2 + 1 if self.op == "rfft" else self.length
+        return self.kept or (self.length // 2 + 1 if self.op == "rfft" else self.length)
+
+    def __str__(self) -> str:
+        return f"{self.op}({self.length})" + (f" → {self.kept} kept" if self.kept else "")
 
 
 @dataclass(frozen=True)
@@ -61,33 +68,52 @@ class Pass:
     def transforms(self) -> list[Fft]:
         return [step for step in self.steps if isinstance(step, Fft)]
 
+    @property
+    def result_extents(self) -> Shape:
+        """Those of the target's data."""
+        return replaced(self.extents, {self.axis: self.transforms[-1].writes})
+
     def __str__(self) -> str:
-        steps = [f"{s.op}({s.length})" if isinstance(s, Fft) else s.role for s in self.steps]
+        steps = [str(s) if isinstance(s, Fft) else s.role for s in self.steps]
         return f"axis {self.axis}: " + " → ".join([self.source, *steps, self.target])
 
 
 def transform_passes(problem: Problem, roles: Collection[Role] = ()) -> list[Pass]:
     """The passes of one transform with the callbacks in `roles`: rows before columns, the real axis first or last."""
-    kind, real, lengths = problem.kind, problem.axes[-1], dict(zip(problem.axes, problem.lengths))
+    family, real, transforms = problem.kind.family, problem.axes[-1], _transforms(problem)
     order = sorted(problem.axes, reverse=True)
-    if kind.family != "c2c":
+    if family != "c2c":
         order.remove(real)
-        order.insert(0 if kind.family == "r2c" else len(order), real)
-    op = {a: kind.along_real_axis if a == real else kind.along_other_axes for a in order}
-    return _linked([(a, [Fft(op[a], lengths[a], problem.norm)]) for a in order], problem.shape, roles)
+        order.insert(0 if family == "r2c" else len(order), real)
+    return _linked([(a, [transforms[a]]) for a in order], problem.shape, roles)
 
 
-def filter_passes(shape: Shape, axes: Shape, real: bool, roles: Collection[Role] = ()) -> list[Pass]:
+def filter_passes(there: Problem, back: Problem, roles: Collection[Role] = ()) -> list[Pass]:
     """Forward, transfer, inverse: the last axis to go forward comes back in the same pass, while it is hot."""
-    forward, inverse = ("rfft", "irfft") if real else ("fft", "ifft")
-    rows, *rest = axes[-1], *sorted(axes[:-1], reverse=True)
-    there: list[tuple[int, Step]] = [(rows, Fft(forward, shape[rows])), *((a, Fft("fft", shape[a])) for a in rest)]
-    back: list[tuple[int, Step]] = [
-        *((a, Fft("ifft", shape[a])) for a in reversed(rest)),
-        (rows, Fft(inverse, shape[rows])),
+    order = there.axes[-1], *sorted(there.axes[:-1], reverse=True)
+    forward, inverse = _transforms(there), _transforms(back)
+    *first, last = order
+    turn: tuple[int, list[Step]] = last, [forward[last], Apply("transfer"), inverse[last]]
+    work: list[tuple[int, Sequence[Step]]] = [
+        *((a, [forward[a]]) for a in first),
+        turn,
+        *((a, [inverse[a]]) for a in reversed(first)),
     ]
-    turn = there[-1][0], [there[-1][1], Apply("transfer"), back[0][1]]
-    return _linked([*((a, [fft]) for a, fft in there[:-1]), turn, *((a, [fft]) for a, fft in back[1:])], shape, roles)
+    return _linked(work, there.shape, roles)
+
+
+def _transforms(problem: Problem) -> dict[int, Fft]:
+    """The one-dimensional transform of each axis."""
+    kind, kept = problem.kind, problem.kept or problem.full_shape
+    return {
+        a: Fft(
+            kind.along_real_axis if a == problem.axes[-1] else kind.along_other_axes,
+            n,
+            problem.norm,
+            kept[a] if kept[a] < n else None,
+        )
+        for a, n in zip(problem.axes, problem.lengths)
+    }
 
 
 def _linked(work: Sequence[tuple[int, Sequence[Step]]], shape: Shape, roles: Collection[Role]) -> list[Pass]:
@@ -101,7 +127,7 @@ def _linked(work: Sequence[tuple[int, Sequence[Step]]], shape: Shape, roles: Col
         epilog = [Apply("epilog")] if last and "epilog" in roles else []
         made = Pass(axis, (*prolog, *steps, *epilog), extents, "x" if first else "work", "out" if last else "work")
         passes.append(made)
-        extents = replaced(extents, {axis: made.transforms[-1].writes})
+        extents = made.result_extents
     return passes
 
 

@@ -51,6 +51,9 @@ class CpuSpace:
     def read(self, array: Any, what: str) -> HostArray:
         return arrays.as_host(array, what)
 
+    def settle(self) -> None:
+        """Nothing is queued."""
+
     def prepare(self, pipeline: Pipeline, request: Request) -> CpuPrepared:
         x, choices = request.x, request.choices
         assert isinstance(x, HostArray)

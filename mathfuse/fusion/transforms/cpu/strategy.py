@@ -46,7 +46,7 @@ class Stage:
 
     def run(self, source: Storage, target: Storage, workers: int) -> None:
         """All boxes, shared by the workers."""
-        source = source.part(self.plan.extents)
+        source, target = source.part(self.plan.extents), target.part(self.plan.result_extents)
 
         def take(box: Box) -> None:
             block = source.read(box).copy(order="K") if self.staged else source.read(box)
@@ -109,7 +109,7 @@ class CpuStrategy:
         p, first = self.pipeline, self.passes[0]
         fft, backend = first.transforms[0], self._default[0].backends[0]
         made = replaced(first.extents, {first.axis: fft.writes})
-        if len(first.steps) > 1 or (made, p.spectrum_dtype) != (p.out_shape, p.out_dtype):
+        if len(first.steps) > 1 or made != p.spectrum_shape or (made, p.spectrum_dtype) != (p.out_shape, p.out_dtype):
             return None
         begun = backend.whole(fft, self.x[tuple(map(slice, first.extents))], first.axis, self.tuning.workers)
         return begun if begun.flags.c_contiguous else None
@@ -150,7 +150,8 @@ class CpuStrategy:
         p = self.pipeline
         if len(self.passes) == 1 or (out.shape, out.dtype) == (p.spectrum_shape, p.spectrum_dtype):
             return Whole(out)
-        if p.halved and out.dtype == real_of(p.spectrum_dtype) and out.strides[p.real_axis] == out.itemsize:
+        real = out.shape == p.problems[-1].full_shape and out.dtype == real_of(p.spectrum_dtype)
+        if p.halved and real and out.strides[p.real_axis] == out.itemsize:
             return Halves.inside(out, p.real_axis)
         return Whole(np.empty(p.spectrum_shape, p.spectrum_dtype))
 
@@ -233,14 +234,17 @@ class CpuStrategy:
 
 
 def passes_of(pipeline: Pipeline) -> list[Pass]:
-    first = pipeline.problems[0]
     if len(pipeline.problems) == 1:
-        return transform_passes(first, pipeline.functions)
-    return filter_passes(first.shape, first.axes, first.kind.family == "r2c", pipeline.functions)
+        return transform_passes(pipeline.problems[0], pipeline.functions)
+    there, back = pipeline.problems
+    return filter_passes(there, back, pipeline.functions)
 
 
 def _transform(backend: backends.Backend, fft: Fft, axis: int, overwrite: bool) -> StepFunction:
-    return lambda block, start, place: backend(fft, block, axis, overwrite)
+    if fft.kept is None:
+        return lambda block, start, place: backend(fft, block, axis, overwrite)
+    kept = (*(slice(None) for _ in range(axis)), slice(fft.kept))
+    return lambda block, start, place: backend(fft, block, axis, overwrite)[kept]
 
 
 def contiguous_along(block: np.ndarray, axis: int) -> np.ndarray:

@@ -87,11 +87,12 @@ def _kernel(step: Map, pipeline: Pipeline, arch: str) -> Unit:
 
 def _callback(hook: Hook, side: str, pipeline: Pipeline, arch: str) -> Unit:
     load, source, target = side == "prolog", hook.map.source.layout, hook.map.target.layout
+    inside, outside = (target, source) if load else (source, target)
     geometry = Geometry(
-        extents=target.shape,
+        extents=inside.shape,
         strides=hook.side.strides,
-        address=None if hook.direct else (source if load else target).strides,
-        limits=source.shape if hook.map.padded else None,
+        address=None if hook.direct else outside.strides,
+        limits=outside.shape if hook.map.padded else None,
         scale=_scale(hook.map),
         invariant=load and not hook.direct,
         axis=hook.axis,

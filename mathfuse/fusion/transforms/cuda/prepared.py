@@ -112,7 +112,7 @@ class CudaPrepared:
         )
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
-        """The engine in any case, and a shortcut if nothing has to be read anew at each call."""
+        """The engine in any case, and for a call a shortcut if nothing has to be read anew at each."""
         if self._ready is None:
             return
         known.keep(self._ready.engine)
@@ -122,7 +122,7 @@ class CudaPrepared:
             known.forget_shortcuts()  # those of before the timing
         read = [(f, n, array.view) for f in self._pipeline.functions.values() for n, array in f.arrays.items()]
         on_gpu = all(isinstance(view, DeviceArray) for *_, view in read)  # not so: numbers in NumPy arrays without axes
-        if self._plain and not self._uploaded and on_gpu:
+        if name and self._plain and not self._uploaded and on_gpu:
             users = [(view.framework, _users(f, n)) for f, n, view in read]
             known.remember(name, positional, named, self._ready, self._new, users)
 

@@ -58,6 +58,8 @@ class Buffer:
 class Map:
     """``target[i] = f(source[i])`` over the target's index space; outside the source, an element is 0.
 
+    Of a source that is larger only what has a place in the target is taken.
+
     Parameters
     ----------
     role
@@ -78,7 +80,8 @@ class Map:
 
     def __str__(self) -> str:
         done: list[str] = [self.role] if self.role else []
-        done += ["pad"] if self.padded else []
+        smaller = any(n < m for n, m in zip(self.target.layout.shape, self.source.layout.shape))
+        done += ["cut" if smaller else "pad"] if self.padded else []
         done += ["scale"] if self.scale != 1 else []
         return " → ".join([self.source.name, *(done or ["copy"]), self.target.name])
 

@@ -32,6 +32,14 @@ class CudaSpace:
                 driver.synchronize(stream)  # plans run on other streams, too
         return found
 
+    def settle(self) -> None:
+        """Wait for the current stream; what is captured is in order."""
+        gpu = self._gpu
+        stream = gpu.framework.current_stream(gpu.device)
+        with driver.device_guard(gpu.device):
+            if not driver.is_capturing(stream):
+                driver.synchronize(stream)
+
     def prepare(self, pipeline: Pipeline, request: Request) -> CudaPrepared:
         gpu = self._gpu
         for function in pipeline.functions.values():

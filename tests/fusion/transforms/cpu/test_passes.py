@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -37,16 +38,21 @@ def test_complex_transforms_begin_with_the_last_axis():
     assert [p.axis for p in transform_passes(resolve("fftn", (2, 3, 4), axes=(0, 2, 1)))] == [2, 1, 0]
 
 
+def there_and_back(shape, axes, kind="rfftn", lengths=None, kept=None):
+    there = resolve(kind, shape, lengths, axes)
+    return there, replace(resolve("i" + kind, there.spectrum_shape, there.lengths, axes), kept=kept)
+
+
 def test_a_filter_turns_round_in_the_middle_of_a_pass():
-    assert words(filter_passes((6, 8), (0, 1), True, {"transfer"})) == [
+    assert words(filter_passes(*there_and_back((6, 8), (0, 1)), {"transfer"})) == [
         "axis 1: x → rfft(8) → work",
         "axis 0: work → fft(6) → transfer → ifft(6) → work",
         "axis 1: work → irfft(8) → out",
     ]
-    assert words(filter_passes((6, 8), (1,), True, {"prolog", "transfer", "epilog"})) == [
+    assert words(filter_passes(*there_and_back((6, 8), (1,)), {"prolog", "transfer", "epilog"})) == [
         "axis 1: x → prolog → rfft(8) → transfer → irfft(8) → epilog → out"
     ]
-    assert len(filter_passes((2, 3, 4), (0, 1, 2), False)) == 5
+    assert len(filter_passes(*there_and_back((2, 3, 4), (0, 1, 2), "fftn"))) == 5
 
 
 def test_extents_follow_what_is_cut_padded_and_halved():
@@ -54,8 +60,19 @@ def test_extents_follow_what_is_cut_padded_and_halved():
     assert [p.extents for p in cut_and_padded] == [(4, 8), (4, 6)]
     inverse = transform_passes(resolve("irfft2", (6, 9), (8, 10), (-2, -1)))
     assert [p.extents for p in inverse] == [(6, 6), (8, 6)]
-    assert [p.extents for p in filter_passes((6, 9), (1,), True)] == [(6, 9)]
-    assert [p.extents for p in filter_passes((6, 9), (0, 1), True)] == [(6, 9), (6, 5), (6, 5)]
+    assert [p.extents for p in filter_passes(*there_and_back((6, 9), (1,)))] == [(6, 9)]
+    assert [p.extents for p in filter_passes(*there_and_back((6, 9), (0, 1)))] == [(6, 9), (6, 5), (6, 5)]
+
+
+def test_a_filter_pads_and_keeps_a_part():
+    passes = filter_passes(*there_and_back((6, 8), (0, 1), lengths=(10, 12), kept=(9, 8)), {"transfer", "epilog"})
+    assert words(passes) == [
+        "axis 1: x → rfft(12) → work",
+        "axis 0: work → fft(10) → transfer → ifft(10) → 9 kept → work",
+        "axis 1: work → irfft(12) → 8 kept → epilog → out",
+    ]
+    assert [p.extents for p in passes] == [(6, 8), (6, 7), (9, 7)]
+    assert [p.result_extents for p in passes] == [(6, 7), (9, 7), (9, 8)]
 
 
 @given(

@@ -1,0 +1,35 @@
+"""Convolutions on a GPU that is played: padding and cut are in callbacks of cuFFT, in own kernels, or in kernels."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import mathfuse as mf
+
+from ..test_convolution import close, expected, numbers
+
+
+@pytest.mark.parametrize("strategy", ["kernel", "callback", "sequence"])
+@pytest.mark.parametrize(("mode", "dtype"), [("full", "f4"), ("same", "c8"), ("valid", "f8"), ("circular", "f4")])
+@pytest.mark.parametrize(("axes", "small"), [((1, 2), (3, 5)), ((2,), (5,)), ((0, 2), (2, 1, 4))])
+def test_every_strategy(gpu, strategy, mode, dtype, axes, small):
+    x, kernel = numbers((4, 6, 10), dtype), numbers(small, dtype)
+    correlate = mode == "same"
+    y = expected(x, kernel, mode, axes, correlate)
+    w = numbers(y.shape, "f4")
+    after = mf.epilog(lambda value, index, w: value * w[index])(w=gpu.array(w))
+    plan = mf.fft.Convolution(gpu.array(x), gpu.array(kernel), mode, axes, correlate=correlate)
+    plan.plan(prolog=mf.scale(factor=2.0), epilog=after, strategy=strategy)
+    for out in (None, gpu.array(np.asfortranarray(np.zeros(y.shape, dtype)))):
+        close(gpu.numpy(plan.execute(out=out)), 2 * y * w)
+    found = plan.explain()
+    assert found.strategy == strategy
+    assert ("cut" in str(found)) == (strategy == "sequence" and mode != "circular")
+
+
+def test_own_kernels_pad_and_cut_in_one_pass(gpu):
+    x, kernel = numbers((3, 20), "f4"), numbers((5,), "f4")
+    plan = mf.fft.Convolution(gpu.array(x), gpu.array(kernel), "same").plan(strategy="kernel")
+    close(gpu.numpy(plan.execute()), expected(x, kernel, "same", (1,)))
+    assert len(plan.explain().passes) == 1
