@@ -75,11 +75,16 @@ class Block:
         return self.pitch * self.transforms * (16 if double else 8) if len(self.stages.radices) > 1 else 0
 
 
-def block_of(stages: Stages, double: bool, arch: str, wanted: int = 0, **options: Any) -> Block | None:
-    """As many transforms as `wanted`, or as make a block of a good size; None where shared memory has room for none."""
+def block_of(
+    stages: Stages, double: bool, arch: str, wanted: int = 0, *, slack: int = 0, **options: Any
+) -> Block | None:
+    """As many transforms as `wanted`, or as make a block of a good size; None where shared memory has room for none.
+
+    With `slack` its threads have as many registers, if one transform leaves them.
+    """
     wanted = wanted or (ACROSS if options.get("across") else -(-LEAST_THREADS // stages.threads))
     room = MOST_SHARED.get(int(arch.strip("sm_af")), LEAST_SHARED) << 10
-    most = most_threads(stages, double) // stages.threads
+    most = max(1, most_threads(stages, double, slack) // stages.threads)
     blocks = (Block(stages, n, **options) for n in range(min(wanted, most), 0, -1))
     return next((block for block in blocks if block.shared_bytes(double) <= room), None)
 

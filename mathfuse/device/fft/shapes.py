@@ -75,13 +75,18 @@ def registers(stages: Stages, double: bool, slack: int = 0) -> int:
     return min(2 * least if double else least, MOST_REGISTERS)
 
 
-def most_threads(stages: Stages, double: bool) -> int:
+def most_threads(stages: Stages, double: bool, slack: int = 0) -> int:
     """That a block may have of them."""
-    return min(MOST_THREADS, REGISTERS // (PARTS * registers(stages, double)) * PARTS)
+    return min(MOST_THREADS, REGISTERS // (PARTS * registers(stages, double, slack)) * PARTS)
+
+
+def most_registers(threads: int) -> int:
+    """That each of so many threads in a block may have."""
+    return min(REGISTERS // (-(-threads // PARTS) * PARTS) // 8 * 8, MOST_REGISTERS)
 
 
 def is_supported(length: int, double: bool) -> bool:
-    """Whether a block can do it: no prime factor above 13, and it fits into registers and shared memory."""
+    """Whether a block can do it: it has small factors only, and fits into registers."""
     return length <= (8192 if double else 16384) and bool(cuts(length, double))
 
 

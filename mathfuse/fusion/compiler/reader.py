@@ -11,7 +11,7 @@ from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I64, Emitter, Va
 from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, Scalar
 from mathfuse.fusion.compiler.language.operands import Operand
 from mathfuse.fusion.compiler.parameters import Layout
-from mathfuse.fusion.compiler.signature import OperandType, c_strides
+from mathfuse.fusion.compiler.signature import OperandType
 
 
 class Reader:
@@ -45,12 +45,12 @@ class Reader:
 
     def _array(self, name: str, kind: OperandType) -> Operand:
         dtype = np.dtype(kind.dtype)
-        if kind.extents is None:
+        if kind.extents is None or kind.strides is None:
             extents, strides = (self.integers(f"{name}.{part}", kind.ndim) for part in ("shape", "strides"))
             strides = (*strides[:-1], I64(dtype.itemsize)) if kind.contiguous else strides
         else:
             extents = tuple(map(I64, kind.extents))
-            strides = tuple(map(I64, c_strides(kind.extents, dtype.itemsize)))
+            strides = tuple(map(I64, kind.strides))
         shape = tuple(map(self.emitter.integer, extents))
         return Operand(name, dtype, self.pointer(f"{name}.pointer"), shape, strides, kind.readonly)
 

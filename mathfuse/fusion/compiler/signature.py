@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,8 +20,8 @@ class OperandType:
     """What generated code depends on in an operand: everything but its values.
 
     ``dtype`` is an array's element type (``ndim`` ≥ 0), or ``"bool"``, ``"int"``, ``"float"`` or ``"complex"`` of a
-    bound scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis. ``extents`` are constant
-    extents of an array in C order: extents and strides are constants of the code.
+    bound scalar (``ndim`` −1). ``contiguous`` promises unit stride along the last axis. ``extents`` and ``strides``, in
+    bytes, are constants of the code, for arrays without gaps.
     """
 
     dtype: str
@@ -30,6 +29,7 @@ class OperandType:
     contiguous: bool = False
     readonly: bool = True
     extents: tuple[int, ...] | None = None
+    strides: tuple[int, ...] | None = None
 
     @property
     def is_scalar(self) -> bool:
@@ -65,21 +65,20 @@ def operand_type(value: Any) -> OperandType:
 
 
 def fixed(kind: OperandType, array: Any) -> OperandType:
-    """``kind`` for this shape alone: with constant extents where ``array`` lies in C order, else as it is.
+    """``kind`` for this shape alone: with constant extents where ``array`` has no gaps, in any order, else as it is.
 
     ``array`` is anything with ``shape``, ``strides`` in bytes and ``itemsize``.
     """
     if kind.is_scalar:
         return kind
-    dense = c_strides(array.shape, array.itemsize)
-    if any(n > 1 and have != want for n, have, want in zip(array.shape, array.strides, dense)):
+    step, strides = array.itemsize, [0] * array.ndim
+    for axis in sorted(range(array.ndim), key=lambda axis: array.strides[axis] * (array.shape[axis] > 1)):
+        strides[axis] = step
+        step *= array.shape[axis]
+    if any(n > 1 and have != want for n, have, want in zip(array.shape, array.strides, strides)):
         return kind
-    return replace(kind, contiguous=True, extents=tuple(map(int, array.shape)))
-
-
-def c_strides(extents: Sequence[int], itemsize: int) -> tuple[int, ...]:
-    """Strides in bytes of an array in C order."""
-    return tuple(itemsize * math.prod(extents[k + 1 :]) for k in range(len(extents)))
+    contiguous = array.shape[-1] == 1 or strides[-1] == array.itemsize
+    return replace(kind, contiguous=contiguous, extents=tuple(map(int, array.shape)), strides=tuple(map(int, strides)))
 
 
 def _only_element(array: np.ndarray | DeviceArray) -> Any:

@@ -14,7 +14,7 @@ from llvmlite import ir
 from mathfuse.device.fft import real
 from mathfuse.device.fft.block import SHARED, BlockFft
 from mathfuse.device.fft.codelets import FLOAT, Complex
-from mathfuse.device.fft.shapes import registers
+from mathfuse.device.fft.shapes import most_registers, registers
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, UNBOUND, BlockKernel
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.elementwise import mark_kernel
@@ -58,7 +58,8 @@ class Body:
         self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
         self.function.args[0].add_attribute("byval")
         self.function.args[0].attributes.align = 8
-        most = registers(self.stages, kernel.double, kernel.slack) if kernel.slack < UNBOUND else None
+        wanted = registers(self.stages, kernel.double, kernel.slack) if kernel.slack < UNBOUND else None
+        most = min(wanted, most_registers(kernel.block.threads)) if wanted else None
         mark_kernel(module, self.function, kernel.block.threads, most)
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.component = FLOAT[kernel.bits]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
@@ -55,18 +56,17 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
 def _block(step: Transform, arch: str) -> Block | None:
     call, lines = step.call, step.block
     assert lines is not None
-    stages, across = (
-        stages_of(_complex_length(call), call.double),
-        all(_beside(view) for view in (call.input, call.output)),
-    )
+    stages = stages_of(_complex_length(call), call.double)
+    across = all(_beside(view) for view in (call.input, call.output))
+    of = functools.partial(block_of, stages, call.double, arch, slack=1 if step.transfer else 0)
     if lines.tiles != (1, 1):
         tile = math.gcd(max(lines.tiles), stages.threads)
         wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)
-        return block_of(stages, call.double, arch, wanted, across=True, tile=tile)
+        return of(wanted, across=True, tile=tile)
     if not _turned(step):
-        return block_of(stages, call.double, arch, across=across)
+        return of(across=across)
     wanted = TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE)
-    return block_of(stages, call.double, arch, wanted, turned=True)
+    return of(wanted, turned=True)
 
 
 def _beside(view: View) -> bool:

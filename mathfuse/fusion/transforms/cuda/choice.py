@@ -13,7 +13,7 @@ from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
 from mathfuse.fusion.transforms.cuda.flaws import flaw
-from mathfuse.fusion.transforms.cuda.program import Fuse, Program, Transform, build
+from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform, build
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row
 from mathfuse.runtime.cuda import cufft, driver
@@ -24,8 +24,11 @@ FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
 TOO_LONG = (
-    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, without prime factors "
-    "above 13 and with few of 7 to 13"
+    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, that have small factors "
+    "only: no primes above 13, and few of 7 to 13"
+)
+TWICE = (
+    "own kernels call callbacks on half spectra twice for some elements, which what assigns to an operand may not be"
 )
 
 
@@ -35,6 +38,15 @@ class Place:
 
     framework: Framework
     device: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be computed, and where; `arrange` gives the same with operands as a program reads them best."""
+
+    pipeline: Pipeline
+    place: Place
+    arrange: Callable[[Program], Pipeline]
 
 
 @dataclass(frozen=True)
@@ -51,9 +63,22 @@ def candidates(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> list[Pr
     found: dict[object, Program] = {}
     for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING), BLOCKS):
         program = build(pipeline, x, out, fuse)
-        if all(fits_blocks(step, arch) for step in program.transforms if step.block):
+        if not unfit(program, pipeline, arch):
             found.setdefault(program.steps, program)
     return list(found.values())
+
+
+def unfit(program: Program, pipeline: Pipeline, arch: str) -> str:
+    """Why own kernels cannot run it; empty where they can, or where it has none."""
+    blocks = [step for step in program.transforms if step.block]
+    if not all(fits_blocks(step, arch) for step in blocks):
+        return TOO_LONG
+    halves = [hook for step in blocks for hook in step.hooks if _on_half_spectrum(step, hook)]
+    return TWICE if any(hook.map.role and pipeline.functions[hook.map.role].assigned for hook in halves) else ""
+
+
+def _on_half_spectrum(step: Transform, hook: Hook) -> bool:
+    return (hook is step.transfer and step.call.family == "r2c") or (hook is step.load and step.call.family == "c2r")
 
 
 def name_of(program: Program) -> str:
@@ -82,6 +107,7 @@ def choose(
     place: Place,
     strategy: str | None,
     time: Callable[[Engine], float] | None,
+    arrange: Callable[[Program], Pipeline] | None = None,
 ) -> Chosen:
     """The engine for these layouts.
 
@@ -91,22 +117,25 @@ def choose(
         Asked for; None leaves the choice open.
     time
         Gives milliseconds of an engine, where strategies are to be timed unless they were before.
+    arrange
+        Gives the pipeline for a program, with copies of operands that it reads faster.
     """
-    version, programs = cufft.version(), candidates(pipeline, x, out, driver.architecture(place.device))
+    job = Job(pipeline, place, arrange or (lambda program: pipeline))
+    version, arch = cufft.version(), driver.architecture(place.device)
+    programs = candidates(pipeline, x, out, arch)
     found = [(program, flaw(program, version)) for program in programs]
     rejected = [(label(p), why) for p, why in found if why]
-    if not any(program.fuse.block for program in programs):
+    if why := unfit(build(pipeline, x, out, BLOCKS), pipeline, arch):
         if strategy == "kernel":
-            raise UnsupportedError(f'{TOO_LONG}: take strategy="callback" or "sequence", or leave the choice open')
-        rejected.append(("kernel", TOO_LONG))
-    chosen = _chosen([p for p, why in found if not why], pipeline, place, strategy, time)
+            raise UnsupportedError(f'{why}: take strategy="callback" or "sequence", or leave the choice open')
+        rejected.append(("kernel", why))
+    chosen = _chosen([p for p, why in found if not why], job, strategy, time)
     return replace(chosen, rejected=(*chosen.rejected, *rejected))
 
 
 def _chosen(
     programs: list[Program],
-    pipeline: Pipeline,
-    place: Place,
+    job: Job,
     strategy: str | None,
     time: Callable[[Engine], float] | None,
 ) -> Chosen:
@@ -116,15 +145,15 @@ def _chosen(
     if strategy in ("callback", "kernel"):  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
     if len(wanted) == 1 or strategy in ("callback", "kernel"):
-        return _first_that_works(wanted, pipeline, place, _why_only(programs, strategy))
-    key = _key(programs[0], pipeline, place)
+        return _first_that_works(wanted, job, _why_only(programs, strategy))
+    key = _key(programs[0], job)
     rows = tuning.recall(key)
     if time and not rows:
-        rows = tuple(_timed(program, pipeline, place, time) for program in programs)
+        rows = tuple(_timed(program, job, time) for program in programs)
         tuning.remember(key, rows)
     if any(row.name == label(program) for row in rows for program in programs):
-        return _by_rows(programs, rows, pipeline, place)
-    return _by_rule(wanted, pipeline, place)
+        return _by_rows(programs, rows, job)
+    return _by_rule(wanted, job)
 
 
 def _why_only(programs: list[Program], strategy: str | None) -> str:
@@ -133,26 +162,26 @@ def _why_only(programs: list[Program], strategy: str | None) -> str:
     return "there is nothing to fuse: no callback, scale or conversion"
 
 
-def _first_that_works(wanted: list[Program], pipeline: Pipeline, place: Place, reason: str) -> Chosen:
+def _first_that_works(wanted: list[Program], job: Job, reason: str) -> Chosen:
     rejected: list[tuple[str, str]] = []
     for program in wanted:
         try:
-            return Chosen(_ready(program, pipeline, place), reason, tuple(rejected))
+            return Chosen(_ready(program, job), reason, tuple(rejected))
         except UnsupportedError as error:
             rejected.append((label(program), str(error)))
     reasons = "; ".join(f"{name}: {why}" for name, why in rejected)
     raise UnsupportedError(f'{reasons}; take strategy="sequence", or leave the choice open')
 
 
-def _by_rows(programs: list[Program], rows: tuple[Row, ...], pipeline: Pipeline, place: Place) -> Chosen:
+def _by_rows(programs: list[Program], rows: tuple[Row, ...], job: Job) -> Chosen:
     by_label = {label(program): program for program in programs}
     best = tuning.fastest([row for row in rows if row.name in by_label])
     rejected = tuple((row.name, row.result) for row in rows if row is not best)
     reason = f"timed: {best.result}"
-    return Chosen(_ready(by_label[best.name], pipeline, place), reason, rejected)
+    return Chosen(_ready(by_label[best.name], job), reason, rejected)
 
 
-def _by_rule(programs: list[Program], pipeline: Pipeline, place: Place) -> Chosen:
+def _by_rule(programs: list[Program], job: Job) -> Chosen:
     """The cheapest by the rule; whether callbacks cost cuFFT another pass is seen once there is a plan."""
     slowed: frozenset[Transform] = frozenset()
     open_, probed, failed = list(programs), set(), []
@@ -161,20 +190,21 @@ def _by_rule(programs: list[Program], pipeline: Pipeline, place: Place) -> Chose
         if best.hooks and best not in probed:
             probed.add(best)
             try:
-                found = _ready(best, pipeline, place)
+                found = _ready(best, job)
             except UnsupportedError as error:
                 open_.remove(best)
                 failed.append((label(best), str(error)))
                 continue
-            slowed |= _slowed(found, place)
+            slowed |= _slowed(found, job.place)
             continue
         rejected = [(label(p), _why_not(p, best, slowed)) for p in open_ if p is not best]
-        return Chosen(_ready(best, pipeline, place), _why(best), (*rejected, *failed))
+        return Chosen(_ready(best, job), _why(best), (*rejected, *failed))
 
 
-def _ready(program: Program, pipeline: Pipeline, place: Place) -> Engine:
+def _ready(program: Program, job: Job) -> Engine:
     """The engine with its lane for the current stream: what cannot be planned fails here."""
-    found = engine(program, pipeline, place.framework, place.device)
+    place = job.place
+    found = engine(program, job.arrange(program), place.framework, place.device)
     with driver.device_guard(place.device):
         found.lane(place.framework.current_stream(place.device))
     return found
@@ -221,15 +251,15 @@ def _why_not(program: Program, best: Program, slowed: frozenset[Transform]) -> s
     return "; ".join([*dict.fromkeys(reasons), more])
 
 
-def _key(program: Program, pipeline: Pipeline, place: Place) -> str:
-    arch = driver.architecture(place.device)
-    units = [unit.key() for _, unit in units_of(program, pipeline, arch)]
+def _key(program: Program, job: Job) -> str:
+    device = job.place.device
+    units = [unit.key() for _, unit in units_of(program, job.pipeline, driver.architecture(device))]
     version = ".".join(map(str, cufft.version()))
-    return f"transform; device={driver.name(place.device)}; cufft={version}; program={program}; {units}"
+    return f"transform; device={driver.name(device)}; cufft={version}; program={program}; {units}"
 
 
-def _timed(program: Program, pipeline: Pipeline, place: Place, time: Callable[[Engine], float]) -> Row:
+def _timed(program: Program, job: Job, time: Callable[[Engine], float]) -> Row:
     try:
-        return Row(label(program), time(_ready(program, pipeline, place)))
+        return Row(label(program), time(_ready(program, job)))
     except (UnsupportedError, PlanError) as error:  # PlanError: the memory does not suffice
         return Row(label(program), why_not=str(error))

@@ -288,3 +288,22 @@ def test_nothing_is_called_and_nothing_spilled(arch, double, hooks):
         assert (found.calls, found.helper_calls, found.local_memory_bytes) == (0, 0, 0), (length, found)
         assert double or found.float64_instructions == 0
         assert found.registers * kernel.block.threads <= 65536
+
+
+@pytest.mark.parametrize("arch", ARCHS)
+def test_blocks_fit_the_registers(arch):
+    """Also where a transfer function needs more of them than the transform alone."""
+    for length, across, double in ((1024, True, False), (2048, True, False), (8192, False, True)):
+        block = block_of(stages_of(length, double), double, arch, slack=1, across=across)
+        if block is None:
+            continue
+        kernel = made(length, across, double=double, arch=arch, block=block, load=True, transfer=True, store=True)
+        functions = {"prolog": ramp, "transfer": halved, "epilog": halved}
+        units = [
+            side(functions[hook], kernel.dtype, (64, length), arch, "transfer" if hook == "transfer" else None)
+            for hook in functions
+        ]
+        cubin, log = link(kernel, [Compiled(unit).ltoir for unit in units])
+        found = audit(toolchain.disassemble(cubin), log)[NAME]
+        assert found.registers * -(-block.threads // 128) * 128 <= 65536, (length, found)
+        assert double or found.local_memory_bytes == 0, (length, found)

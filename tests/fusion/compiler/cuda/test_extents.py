@@ -24,7 +24,8 @@ from mathfuse.fusion.compiler.emit.scalars import INT
 from mathfuse.fusion.compiler.emit.target import CPU
 from mathfuse.fusion.compiler.language.operands import Operand
 from mathfuse.fusion.compiler.parameters import Writer
-from mathfuse.fusion.compiler.signature import OperandType, c_strides, fixed, operand_type
+from mathfuse.fusion.compiler.signature import OperandType, fixed, operand_type
+from mathfuse.runtime.cuda.arrays import c_strides
 
 from . import emulator
 from .shapes import dense, with_extents
@@ -40,11 +41,15 @@ def of(array: Any) -> Shape | None:
     return fixed(operand_type(array), array).extents
 
 
-def test_arrays_in_c_order_have_constant_extents():
+def test_arrays_without_gaps_have_constant_extents_and_strides():
     x = np.zeros((3, 4, 5), np.float32)
     assert of(x) == (3, 4, 5) and of(x[0]) == (4, 5) and of(x[:, :, None]) == (3, 4, 1, 5)
     assert of(x[::2][:1]) == (1, 4, 5) and of(x[:, :1, :1][:1]) == (1, 1, 1)
-    for other in (x.T, x[::2], x[:, 1:], x[..., ::-1], np.broadcast_to(x[:1], x.shape), np.asfortranarray(x)):
+    for turned in (x, x.T, np.asfortranarray(x), x.transpose(1, 0, 2), x.transpose(0, 2, 1)):
+        found = fixed(operand_type(turned), turned)
+        assert (found.extents, found.strides) == (turned.shape, turned.strides)
+        assert found.contiguous == (turned.strides[-1] == 4)
+    for other in (x[::2], x[:, 1:], x[..., ::-1], np.broadcast_to(x[:1], x.shape)):
         assert fixed(operand_type(other), other) == operand_type(other)
 
 
@@ -52,7 +57,7 @@ def test_strides_along_an_axis_of_one_element_do_not_count():
     x = np.zeros((3, 8), np.float32)[:, :1][:, :, None]
     assert of(x) is None
     y = np.zeros((6, 8), np.float32)[2:3, ::8]
-    assert fixed(operand_type(y), y) == OperandType("float32", 2, True, False, (1, 1))
+    assert fixed(operand_type(y), y) == OperandType("float32", 2, True, False, (1, 1), (4, 4))
 
 
 def test_numbers_stay_as_they_are():
@@ -239,7 +244,6 @@ def test_elements_of_any_size(dtype):
 
 
 LAYOUTS = {
-    "Fortran": np.asfortranarray,
     "every other": lambda w: np.repeat(w, 2, axis=2)[:, :, ::2],
     "backwards": lambda w: np.ascontiguousarray(w[::-1])[::-1],
     "broadcast": lambda w: np.broadcast_to(w[:1], w.shape),
@@ -301,7 +305,7 @@ def typed(function: Callable, extents: Shape, arch: str = "sm_90a", **operands: 
     """A unit for complex64 with float32 operands of these shapes."""
     made = unit(function, dense(extents), {name: f"float32[{len(shape)}]" for name, shape in operands.items()}, arch)
     made = replace(made, dtype=np.dtype("complex64"), symbol=None)
-    kinds = tuple((name, replace(kind, extents=operands[name])) for name, kind in made.signature.operands)
+    kinds = tuple((name, fixed(kind, np.empty(operands[name], "f4"))) for name, kind in made.signature.operands)
     signature = replace(made.signature, value_dtype=np.dtype("complex64"), operands=kinds)
     return replace(made, signature=signature)
 

@@ -62,6 +62,34 @@ def test_a_filter_leaves_the_block_only_between_axes(gpu, dtype, shape, axes, pa
     assert "transfer inside" in str(found)
 
 
+@mf.epilog
+def counted(value, index, count):
+    count[index] = count[index] + 1.0
+    return value
+
+
+@pytest.mark.parametrize("n", [8, 9])
+@pytest.mark.parametrize("kind", ["filter", "irfft", "rfft", "fft"])
+def test_what_a_callback_assigns_is_assigned_once(gpu, n, kind):
+    x = np.random.default_rng(0).standard_normal((3, n // 2 + 1 if kind == "irfft" else n))
+    count = gpu.array(np.zeros((3, n if kind == "fft" else n // 2 + 1)))
+    side, s = ("prolog", (n,)) if kind == "irfft" else ("epilog", None)
+    plan = (
+        mf.fft.SpectralFilter(gpu.array(x), counted(count=count), (1,))
+        if kind == "filter"
+        else mf.fft.FFT(gpu.array(x), (1,), s, kind)
+    )
+    callbacks = {} if kind == "filter" else {side: counted(count=count).as_kind(side)}
+    if kind in ("filter", "irfft"):
+        with pytest.raises(mf.UnsupportedError, match=r"twice for some elements.*take strategy=\"callback\""):
+            plan.plan(**callbacks, strategy="kernel")
+        plan.plan(**callbacks)
+    else:
+        plan.plan(**callbacks, strategy="kernel")
+    plan.execute()
+    np.testing.assert_array_equal(gpu.numpy(count), 1)
+
+
 def test_what_own_kernels_do_not_do(gpu):
     for shape in ((17,), (32768,), (4, 34)):
         with pytest.raises(mf.UnsupportedError, match="own kernels transform axes of at most 16384 elements"):

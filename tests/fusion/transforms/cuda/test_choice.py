@@ -29,7 +29,8 @@ def problem(kind="fft", shape=(64, N), roles=("epilog",), dtype=SINGLE, lengths=
     computed = compute_dtype(dtype)
     out_dtype = real_of(computed) if solved.kind.family == "c2r" else complex_of(computed)
     x, out = (dense(s, d, tuple(range(len(s)))) for s, d in ((shape, dtype), (solved.out_shape, out_dtype)))
-    return Pipeline((solved,), dict.fromkeys(roles), computed, out_dtype), x, out  # type: ignore[arg-type]
+    functions = dict.fromkeys(roles, SimpleNamespace(assigned=frozenset()))
+    return Pipeline((solved,), functions, computed, out_dtype), x, out  # type: ignore[arg-type]
 
 
 def ways(*given, **named):
