@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -35,9 +36,12 @@ class Constant:
     ----------
     array : array
         The array itself, not a copy.
+    copies : dict
+        What plans made of it, by what they know it by.
     """
 
     array: object
+    copies: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not is_array(self.array):
@@ -52,12 +56,15 @@ class Constant:
     def __hash__(self) -> int:
         return hash((Constant, id(self.array)))
 
+    def __reduce__(self) -> tuple[type, tuple[object]]:
+        return Constant, (self.array,)
+
     def __repr__(self) -> str:
         return f"constant({summary(self.array)})"
 
 
 def constant(array: object) -> Constant:
-    """Promise that `array` will not change, so that a plan may pack, re-tile or upload it once.
+    """Promise that `array` will not change, so that a plan may upload or lay out a copy once, which the constant holds.
 
     Parameters
     ----------

@@ -126,6 +126,7 @@ def once(
     named: Mapping[str, Any] = MappingProxyType({}),
 ) -> Any:
     """Plan and execute; a call of the function `name` with the same arguments finds the way again."""
+    specified.lasting = False
     with specified as plan:
         out, stream = choices.pop("out", None), choices.pop("stream", None)
         result = plan.plan(**choices).execute(out, stream)

@@ -47,6 +47,7 @@ class TransformPlan(Plan[Operands, Choices]):
     """What a transform and a filter share: everything but the problems."""
 
     choices = Choices
+    lasting = True  # False: it will run once
 
     def plan(self: Self, *, options: Mapping[str, Any] | None = None, **choices: Any) -> Self:
         return super().plan(options=options, **choices)
@@ -100,7 +101,8 @@ class TransformPlan(Plan[Operands, Choices]):
                 )
         binding.check_roles(functions, x.view)
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
-        request = Request(self._title, operands.x, x, self._in_place(dtype) and not reads_source, choices)
+        in_place = self._in_place(dtype) and not reads_source
+        request = Request(self._title, operands.x, x, in_place, choices, self.lasting)
         return space.prepare(Pipeline(problems, functions, dtype, out_dtype), request)
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:

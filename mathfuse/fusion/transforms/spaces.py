@@ -25,6 +25,8 @@ class Request:
         Whether the result may replace the input.
     choices
         What the user asked for.
+    lasting
+        Whether it will run often, so that preparations pay.
     """
 
     title: str
@@ -32,6 +34,7 @@ class Request:
     x: Held
     in_place: bool
     choices: Choices
+    lasting: bool = True
 
 
 class Space(Protocol):

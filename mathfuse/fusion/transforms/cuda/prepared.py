@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -14,9 +14,10 @@ from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
 from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, name_of
+from mathfuse.fusion.transforms.cuda.constants import arranged, turned_axis
 from mathfuse.fusion.transforms.cuda.engine import Engine
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
-from mathfuse.fusion.transforms.cuda.program import moved_bytes
+from mathfuse.fusion.transforms.cuda.program import Program, moved_bytes
 from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
@@ -45,6 +46,7 @@ class CudaPrepared:
         self._uploaded = [view for *_, view in held if view.framework is HOST]
         self._copies = [(view, _users(f, name)) for f, name, view in held if view.copied]
         self._written = [name for f in pipeline.functions.values() for name in f.assigned]
+        self._by_axis: dict[int, Pipeline] = {}  # with constants laid out for it
         self._chosen = self._choose(self._out) if self._out.size else None
         self._ready = self._with_values(self._chosen.engine) if self._chosen else None
         # Whether a run is nothing but the engine's: results need no hand-over, and nothing is read anew.
@@ -60,9 +62,7 @@ class CudaPrepared:
     def _choose(self, out: Layout) -> Chosen:
         choices = self._request.choices
         timed = choices.tune and not self._written  # operands that are written to would be written often
-        chosen = choose(
-            self._pipeline, Layout.of(self._x), out, self._place, choices.strategy, self._time if timed else None
-        )
+        chosen = self._choice(out, self._time if timed else None)
         if choices.tune and self._written:
             why = f"{chosen.reason}; not timed, since callbacks assign to {', '.join(self._written)}"
             return replace(chosen, reason=why)
@@ -70,16 +70,33 @@ class CudaPrepared:
 
     def _for_output(self, layout: Layout) -> Ready:
         assert self._chosen is not None
+        return self._with_values(self._choice(layout, None).engine)
+
+    def _choice(self, out: Layout, time: Callable[[Engine], float] | None) -> Chosen:
         strategy = self._request.choices.strategy
-        chosen = choose(self._pipeline, Layout.of(self._x), layout, self._place, strategy, None)
-        return self._with_values(chosen.engine)
+        return choose(self._pipeline, Layout.of(self._x), out, self._place, strategy, time, self._arranged)
+
+    def _arranged(self, program: Program) -> Pipeline:
+        """The pipeline with constants as a program reads them best, in a plan that runs often."""
+        axis = turned_axis(program)
+        if axis is None or not self._request.lasting:
+            return self._pipeline
+        if axis not in self._by_axis:
+            if driver.is_capturing(self._framework.current_stream(self._device)):
+                return self._pipeline
+            self._by_axis[axis], copies = arranged(self._pipeline, axis, self._framework, self._device)
+            self._uploaded += copies
+        return self._by_axis[axis]
 
     def _with_values(self, engine: Engine) -> Ready:
-        values = engine.values(self._pipeline)
+        values = engine.values(self._arranged(engine.program))
         return Ready(engine, replace(values, owners=(*values.owners, self._x)))
 
     def _time(self, candidate: Engine) -> float:
-        values, stream = candidate.values(self._pipeline), self._framework.current_stream(self._device)
+        values, stream = (
+            candidate.values(self._arranged(candidate.program)),
+            self._framework.current_stream(self._device),
+        )
         with driver.device_guard(self._device):
             with lacking_memory(self._out.nbytes):
                 result, target = self._new()

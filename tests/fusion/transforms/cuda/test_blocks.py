@@ -62,6 +62,26 @@ def test_a_filter_leaves_the_block_only_between_axes(gpu, dtype, shape, axes, pa
     assert "transfer inside" in str(found)
 
 
+def test_constant_filter_arrays_are_copied_once_as_columns_read_them(gpu):
+    x = np.random.default_rng(0).standard_normal((3, 16, 10)).astype(np.float32)
+    w = np.random.default_rng(1).standard_normal((16, 6)).astype(np.float32)
+    y = np.fft.irfft2(np.fft.rfft2(x) * w, (16, 10))
+    array = gpu.array(w)
+    constant = mf.constant(array)
+    plan = mf.fft.SpectralFilter(gpu.array(x), constant, (1, 2)).plan(strategy="kernel")
+    close(gpu.numpy(plan.execute()), y)
+    (copy,) = constant.copies.values()
+    assert copy.strides == (4, 64)
+    np.testing.assert_array_equal(gpu.numpy(copy), w)
+    array.array[...] = 0  # which nobody may do: it tells what is read
+    close(gpu.numpy(plan.reset_operands(gpu.array(2 * x)).execute()), 2 * y)
+    close(gpu.numpy(mf.fft.SpectralFilter(gpu.array(x), constant, (1, 2)).plan(strategy="kernel").execute()), y)
+    assert list(constant.copies.values()) == [copy]
+    for transfer in (array, mf.constant(array)):
+        mf.fft.spectral_filter(gpu.array(x), transfer, (1, 2), strategy="kernel")
+    assert not transfer.copies, "a copy does not pay for one call"
+
+
 @mf.epilog
 def counted(value, index, count):
     count[index] = count[index] + 1.0
