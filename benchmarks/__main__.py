@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import elementwise, fft, filter2d, overhead, report
+from benchmarks import convolve, elementwise, fft, filter2d, overhead, report
 
-BENCHMARKS = {"filter2d": filter2d, "fft": fft, "elementwise": elementwise, "overhead": overhead, "report": report}
+BENCHMARKS = {
+    "filter2d": filter2d,
+    "convolve": convolve,
+    "fft": fft,
+    "elementwise": elementwise,
+    "overhead": overhead,
+    "report": report,
+}
 
 
 def main() -> None:

@@ -158,7 +158,7 @@ def save(name: str, variants: Sequence[Variant], settings: dict[str, Any]) -> Pa
             "python": platform.python_version(),
             "load": os.getloadavg(),
         },
-        "versions": {package: version for package in packages if (version := version(package))},
+        "versions": {package: found for package in packages if (found := version(package))},
         "settings": settings,
         "variants": [{k: v for k, v in vars(variant).items() if k != "run"} for variant in variants],
     }

@@ -44,14 +44,13 @@ def render(found: Mapping[str, Record]) -> str:
 
 def filter2d_cpu(record: Record) -> str:
     size, workers = record["settings"]["size"], record["settings"]["workers"]
-    rows = [
-        {"case": v["case"], "name": v["name"], "ms": 1e3 * statistics.median(v["seconds"])} for v in record["variants"]
-    ]
     text = (
         f"A {size}² float32 image with {workers} threads ({record['machine']['processor']}; {_versions(record)}): "
         "milliseconds.\n"
     )
-    return _section("Filtering an image on the CPU", "filter2d", text, records.pivot(rows, show="{:.1f}".format))
+    return _section(
+        "Filtering an image on the CPU", "filter2d", text, records.pivot(_cpu_rows(record), show="{:.1f}".format)
+    )
 
 
 def callbacks(record: Record) -> str:
@@ -146,6 +145,24 @@ def filter2d_cuda(record: Record) -> str:
     return _section("Filtering images on a GPU", "filter2d --execution cuda", text, table, _bounds(record))
 
 
+def convolve_cpu(record: Record) -> str:
+    workers = record["settings"]["workers"]
+    text = (
+        "float32 input and a kernel for its last axes, the middle of the result, `max(value - level, 0)`, with "
+        f"{workers} threads ({record['machine']['processor']}; {_versions(record)}): milliseconds.\n"
+    )
+    return _section("Convolution on the CPU", "convolve", text, records.pivot(_cpu_rows(record), show="{:.1f}".format))
+
+
+def convolve_cuda(record: Record) -> str:
+    text = (
+        f"The same on a GPU ({_where(record)}): milliseconds. The limit is the time of a copy of the input. The peer's "
+        "kernels pad, multiply by the kernel's spectrum, cut and apply the epilog.\n"
+    )
+    table = records.pivot(record["rows"]) + "\n"
+    return _section("Convolution on a GPU", "convolve --execution cuda", text, table, _bounds(record))
+
+
 def overhead(record: Record) -> str:
     settings = record["settings"]
     text = (
@@ -171,12 +188,20 @@ SECTIONS: dict[str, Callable[[Record], str]] = {
     "fft-blocks": blocks,
     "fft-sweep": sweep,
     "filter2d-cuda": filter2d_cuda,
+    "convolve-cpu": convolve_cpu,
+    "convolve-cuda": convolve_cuda,
     "overhead": overhead,
     "elementwise": elementwise,
 }
 
 
 # --- parts -----------------------------------------------------------------------------------------------------------
+
+
+def _cpu_rows(record: Record) -> list[Row]:
+    return [
+        {"case": v["case"], "name": v["name"], "ms": 1e3 * statistics.median(v["seconds"])} for v in record["variants"]
+    ]
 
 
 def _section(title: str, command: str, *parts: str) -> str:

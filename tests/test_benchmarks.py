@@ -130,7 +130,8 @@ def test_bounds_of_elementwise_kernels_and_filters():
     ]
     (bound,) = elementwise.bounds(rows)
     assert (round(bound.value, 3), bound.most, bound.met) == (1.111, 1.053, False)
-    rows = [{"case": "a", "name": filter2d_cuda.OURS, "ms": 2}, {"case": "a", "name": filter2d_cuda.SEPARATE, "ms": 2}]
+    head = {"case": "a", "filter": filter2d_cuda.ARRAY, "size": 512, "ms": 2}
+    rows = [{**head, "name": filter2d_cuda.OURS}, {**head, "name": filter2d_cuda.SEPARATE}]
     assert [bound.value for bound in filter2d_cuda.bounds(rows)] == [1.0]
 
 
