@@ -8,7 +8,17 @@ import sys
 
 import pytest
 
-from benchmarks import elementwise, fft_blocks, fft_callbacks, fft_sweep, filter2d_cuda, overhead, records, report
+from benchmarks import (
+    convolve,
+    elementwise,
+    fft_blocks,
+    fft_callbacks,
+    fft_sweep,
+    filter2d_cuda,
+    overhead,
+    records,
+    report,
+)
 from benchmarks.records import Bound
 from benchmarks.sweep_problems import FILL, MOST_BATCHES, SECTIONS, Problem
 from mathfuse.runtime.cuda import driver
@@ -54,6 +64,11 @@ RECORDS = {
     },
     "fft-sweep": {**MACHINE, "settings": {}, "bounds": [], "rows": SWEEP},
     "filter2d-cuda": {**MACHINE, "settings": {}, "bounds": [], "rows": timed("1 × 64², computed", mathfuse=0.1)},
+    "convolve-cpu": {
+        "machine": {"processor": "2 × CPU"}, "versions": {"scipy": "1.17"}, "settings": {"workers": 2},
+        "variants": [{"case": "a with b", "name": "mathfuse", "seconds": [0.003, 0.001, 0.002]}],
+    },
+    "convolve-cuda": {**MACHINE, "settings": {}, "bounds": [], "rows": timed("a with b", mathfuse=0.1)},
     "overhead": {
         **MACHINE, "settings": {"calls": 2000, "rounds": 7}, "bounds": [],
         "rows": [{"arrays": "torch", "name": "torch.fft.fft(x)", "us": 9.04}],
@@ -133,6 +148,8 @@ def test_bounds_of_elementwise_kernels_and_filters():
     head = {"case": "a", "filter": filter2d_cuda.ARRAY, "size": 512, "ms": 2}
     rows = [{**head, "name": filter2d_cuda.OURS}, {**head, "name": filter2d_cuda.SEPARATE}]
     assert [bound.value for bound in filter2d_cuda.bounds(rows)] == [1.0]
+    rows = [{"case": "a", "name": convolve.OURS, "ms": 1}, {"case": "a", "name": convolve.SEPARATE, "ms": 2}]
+    assert [bound.value for bound in convolve.bounds(rows)] == [0.5]
 
 
 # --- the sweep's problems --------------------------------------------------------------------------------------------

@@ -72,9 +72,15 @@ def test_of_padded_sources_nothing_is_flat_and_many_elements_are_counted_in_64_b
         assert kernel_unit(signature, dense((size,), FLOAT), dense((size,), FLOAT), "sm_80").wide is wide
 
 
-def test_extents_of_operands_in_c_order_can_be_constants():
-    values = {"w": np.ones((2, 3), "float32"), "v": np.ones((3, 2), "float32").T, "s": 2.0}
+def test_extents_of_operands_without_gaps_can_be_constants():
+    values = {
+        "w": np.ones((2, 3), "float32"),
+        "v": np.ones((3, 2), "float32").T,
+        "s": 2.0,
+        "r": np.ones((2, 6), "float32")[:, ::2],
+    }
     function = Function(weighted, FLOAT, FLOAT, (2, 3), (2, 3), (0, 1), values, {})
     found = dict(signature_of(function, FLOAT, 2, constant=True).operands)
-    assert (found["w"].extents, found["v"].extents, found["s"].extents) == ((2, 3), None, None)
+    assert [found[name].extents for name in "wvsr"] == [(2, 3), (2, 3), None, None]
+    assert (found["w"].strides, found["v"].strides) == ((12, 4), (4, 8))
     assert all(kind.extents is None for _, kind in signature_of(function, FLOAT, 2).operands)
