@@ -79,39 +79,42 @@ def record(call: Callable[[int, int, int], None], source: int, target: int, stre
     shifts = SHIFTS if source != target else SHIFTS[:1] * 2
     try:
         with _stream() as scratch:
-            first, again, moved = (
+            captured = [
                 _captured(lambda: call(source + near, target + far, scratch), scratch)  # noqa: B023 — called at once
-                for near, far in ((0, 0), (0, 0), shifts)
-            )
+                for near, far in 2 * ((0, 0), shifts)
+            ]
     except ToolchainError:
         return None
-    if first is None or again is None or moved is None:
+    nodes = [node for node in captured if node]
+    if len(nodes) < len(captured):
         return None
-    places = find_places(first, again, moved, {shifts[1]: (1, target), shifts[0]: (0, source)})
-    return None if places is None else Recording(first, places, stream)
+    places = find_places(nodes[::2], nodes[1::2], {shifts[1]: (1, target), shifts[0]: (0, source)})
+    return None if places is None else Recording(nodes[0], places, stream)
 
 
-def find_places(first: Node, again: Node, moved: Node, shifts: dict[int, tuple[int, int]]) -> list[Place] | None:
+def find_places(first: list[Node], moved: list[Node], shifts: dict[int, tuple[int, int]]) -> list[Place] | None:
     """Where addresses stand in the parameters of a kernel; None where captures differ in anything else.
 
     Parameters
     ----------
-    first, again, moved
-        Captures: two with the same addresses, which differ only in padding that is never written, one with others.
+    first, moved
+        Captures with the same addresses, which differ only in padding that is never written, and as many with others.
     shifts
         By the distance that an address was moved: its side, and the address itself.
     """
-    if len({(n.function, n.shape, tuple(map(len, n.parameters))) for n in (first, again, moved)}) > 1:
+    if len({(n.function, n.shape, tuple(map(len, n.parameters))) for n in (*first, *moved)}) > 1:
         return None
     places: list[Place] = []
-    for number, parameters in enumerate(zip(first.parameters, again.parameters, moved.parameters)):
-        for k, (before, twin, after) in enumerate(zip(*map(_words, parameters))):
-            if before == after or before != twin:
+    for number in range(len(first[0].parameters)):
+        befores, afters = (zip(*(_words(node.parameters[number]) for node in nodes)) for nodes in (first, moved))
+        for k, (before, after) in enumerate(zip(map(set, befores), map(set, afters))):
+            if before == after or len(before) > 1 or len(after) > 1:
                 continue
-            if after - before not in shifts:
+            (old,), (new,) = before, after
+            if new - old not in shifts:
                 return None
-            side, address = shifts[after - before]
-            places.append((number, 8 * k, side, before - address))
+            side, address = shifts[new - old]
+            places.append((number, 8 * k, side, old - address))
     return places
 
 

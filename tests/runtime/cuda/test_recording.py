@@ -19,17 +19,18 @@ def node(*words, function=7, shape=(1, 1, 1, 32, 1, 1, 0), tail=b""):
 
 def test_addresses_are_where_captures_differ():
     first, moved = node(5, X, Y + 64, 9), node(5, X + SHIFTS[0], Y + 64 + SHIFTS[1], 9)
-    assert find_places(first, first, moved, MOVED) == [(0, 8, 0, 0), (0, 16, 1, 64)]
+    assert find_places([first, first], [moved, moved], MOVED) == [(0, 8, 0, 0), (0, 16, 1, 64)]
 
 
 def test_an_address_may_stand_in_many_places():
     first, moved = node(X, X + 8, Y), node(X + SHIFTS[0], X + 8 + SHIFTS[0], Y + SHIFTS[1])
-    assert find_places(first, first, moved, MOVED) == [(0, 0, 0, 0), (0, 8, 0, 8), (0, 16, 1, 0)]
+    assert find_places([first, first], [moved, moved], MOVED) == [(0, 0, 0, 0), (0, 8, 0, 8), (0, 16, 1, 0)]
 
 
 def test_padding_that_is_never_written_counts_for_nothing():
-    first, again, moved = node(X, 1), node(X, 2), node(X + SHIFTS[0], 3)
-    assert find_places(first, again, moved, MOVED) == [(0, 0, 0, 0)]
+    first, again, moved, last = node(X, 1), node(X, 2), node(X + SHIFTS[0], 3), node(X + SHIFTS[0], 4)
+    for befores, afters in (([first, again], [moved, moved]), ([first, first], [moved, last])):
+        assert find_places(befores, afters, MOVED) == [(0, 0, 0, 0)]
 
 
 @pytest.mark.parametrize(
@@ -45,12 +46,12 @@ def test_padding_that_is_never_written_counts_for_nothing():
 )
 def test_captures_that_differ_in_anything_else_are_no_recording(moved):
     first = node(X, 1)
-    assert find_places(first, first, moved, MOVED) is None
+    assert find_places([first, first], [moved, moved], MOVED) is None
 
 
 def test_a_last_word_may_be_short():
     first, moved = node(X, tail=b"\x01\x02\x03\x04"), node(X + SHIFTS[0], tail=b"\x01\x02\x03\x04")
-    assert find_places(first, first, moved, MOVED) == [(0, 0, 0, 0)]
+    assert find_places([first, first], [moved, moved], MOVED) == [(0, 0, 0, 0)]
 
 
 @pytest.mark.gpu

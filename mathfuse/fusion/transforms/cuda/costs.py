@@ -10,6 +10,7 @@ import math
 
 from mathfuse.fusion.transforms.cuda.flaws import largest_prime
 from mathfuse.fusion.transforms.cuda.program import Hook, Map, Program, Transform
+from mathfuse.fusion.transforms.kinds import Family
 from mathfuse.runtime.cuda.cufft import Call
 
 LAUNCH = 5 << 20  # bytes that a copy moves in the time that a further kernel takes at least
@@ -35,8 +36,12 @@ GAPS = ((512, 0.1), (4096, 0.05), (8192, 0.5))
 # The share of a copy that own kernels take, up to a length: for rows, for columns, and there and back.
 BLOCKS = ((96, 1.4), (4096, 0.99), (8192, 1.1), (16384, 1.4))
 BLOCKS_REAL = ((128, 2.0), (8192, 0.95), (32768, 1.3))
-COLUMN_BLOCKS = ((96, 1.25), (128, 1.1), (256, 1.2), (512, 1.45), (2048, 1.5), (4096, 1.8), (16384, 3.0))
-COLUMN_BLOCKS_REAL = ((128, 1.9), (256, 1.5), (2048, 1.6), (4096, 1.75), (16384, 3.0))
+COLUMN_BLOCKS: dict[Family, tuple[tuple[int, float], ...]] = {
+    "c2c": ((96, 1.25), (128, 1.1), (256, 1.2), (512, 1.45), (2048, 1.5), (4096, 1.8), (16384, 3.0)),
+    "r2c": ((128, 1.9), (256, 1.5), (2048, 1.6), (4096, 1.75), (16384, 3.0)),
+    "c2r": ((128, 1.9), (256, 1.5), (2048, 1.6), (4096, 1.75), (16384, 3.9)),
+}
+COLUMNS_DOUBLE = 0.85  # of that in float64
 FILTERED = ((512, 1.2), (2048, 1.5), (4096, 1.8), (16384, 2.4))
 FURTHER_AXIS = 1.2, 1.5  # of a copy for each further axis of cuFFT's transforms, of complex and of real numbers
 FUSED = 0.25  # of a copy for a callback in them, that is, for its operand
@@ -49,33 +54,34 @@ def cost(program: Program, slowed: frozenset[Transform] = frozenset()) -> float:
 
     `slowed` are transforms known to take another pass because of their callbacks.
     """
-    real = any(step.call.family != "c2c" for step in program.transforms)
-    return sum(_cost(step, step in slowed, real) for step in program.steps)
+    real = next((step.call.family for step in program.transforms if step.call.family != "c2c"), None)
+    return sum(_cost(step, step in slowed, real or "c2c") for step in program.steps)
 
 
-def _cost(step: Map | Transform, slowed: bool, real: bool) -> float:
+def _cost(step: Map | Transform, slowed: bool, family: Family) -> float:
     if isinstance(step, Map):
         return LAUNCH + step.source.layout.nbytes + step.target.layout.nbytes
     moved, lengths = _moved(step.call), step.call.lengths
     if step.block:
         hooks = FUSED * (1 + SECOND * (len(step.hooks) - 1)) if step.hooks else 0
-        return LAUNCH + (blocks_share(step, real) + hooks) * moved
+        return LAUNCH + (blocks_share(step, family) + hooks) * moved
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
-    base = 1 + FURTHER_AXIS[real] * (len(lengths) - 1)
+    base = 1 + FURTHER_AXIS[family != "c2c"] * (len(lengths) - 1)
     if not shares:
         return LAUNCH + base * moved
     more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(step.call) if slowed else 0)
     return LAUNCH + (base + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
 
 
-def blocks_share(step: Transform, real: bool) -> float:
-    """What a transform by an own kernel costs as a share of a copy of both its sides; `real` of a half spectrum."""
+def blocks_share(step: Transform, family: Family) -> float:
+    """What an own kernel costs as a share of a copy of both its sides, in a program of a family."""
     assert step.block
     (n,), views = step.call.lengths, (step.call.input, step.call.output)
     across = step.block.tiles != (1, 1) or all(view.distance < view.stride for view in views)
-    rows, columns = (BLOCKS_REAL, COLUMN_BLOCKS_REAL) if real else (BLOCKS, COLUMN_BLOCKS)
-    table = FILTERED if step.transfer else columns if across else rows
-    return next((found for most, found in table if n <= most), table[-1][1])
+    rows = BLOCKS if family == "c2c" else BLOCKS_REAL
+    table = FILTERED if step.transfer else COLUMN_BLOCKS[family] if across else rows
+    found = next((share for most, share in table if n <= most), table[-1][1])
+    return found * COLUMNS_DOUBLE if table is COLUMN_BLOCKS[family] and step.call.double else found
 
 
 def share(step: Transform, hook: Hook) -> tuple[float, str]:

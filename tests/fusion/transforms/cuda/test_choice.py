@@ -104,6 +104,8 @@ def fastest(*given, **named):
         ("callback", "fft", (65536, 251), ("epilog",)),
         ("callback", "fft", (800, 20000), ("epilog",)),
         ("sequence", "fft", (256, 65536), ("epilog",)),
+        ("sequence", "irfft2", (8192, 4097), ("epilog",)),
+        ("sequence", "irfft2", (8192, 4097), ("prolog", "epilog")),
     ],
 )
 def test_the_fastest_of_all(expected, kind, shape, roles):
