@@ -46,30 +46,29 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[Row]:
-    """The cut that plans take, others, and cuFFT, with a filter array, checked and timed."""
+    """A plan by own kernels, others of these, and cuFFT, with a filter array, checked and timed."""
     from mathfuse.device.fft.block import block_of
-    from mathfuse.device.fft.shapes import cuts, stages_of
+    from mathfuse.device.fft.shapes import cuts
     from mathfuse.runtime.cuda import driver
 
     cp, arch = gpu.cupy(), driver.architecture(0)
     x, w = gpu.uniform((batch, n), "complex64"), gpu.uniform((batch, n), "float32", 0.5, 1.5)
     y, part = cp.empty_like(x), slice(None, None, max(1, batch // 64))
     exact = cp.fft.fft(x[part].astype("complex128")) * w[part]
-    exact = cp.fft.ifft(exact) * n if side == "filter" else exact
-    taken = block_of(stages_of(n), False, arch)
+    exact = cp.fft.ifft(exact) if side == "filter" else exact
+    scale = 1 / n if side == "filter" else 1
     others = {
         block_of(s, False, arch, wanted=max(1, block_of(s, False, arch).transforms * times // 2))
         for s in cuts(n)[:most_cuts]
         for times in (1, 2, 4)
     }
-    variants = [
-        Variant(OURS, own(taken, x, w, y, side)),
-        Variant(PEERS[side], peer(x, w, y, side)),
-        *(Variant(_name(block), own(block, x, w, y, side)) for block in others - {taken, None}),
-    ]
-    for variant in variants:
-        y.fill(float("nan"))
-        gpu.check(variant, exact, TOLERANCE, lambda result: cp.asarray(result)[part])
+    scaled = [Variant(OURS, planned(x, w, y, side)), Variant(PEERS[side], peer(x, w, y, side))]
+    unscaled = [Variant(_name(block), own(block, x, w, y, side)) for block in others - {None}]
+    for variants, factor in ((scaled, 1), (unscaled, scale)):
+        for variant in variants:
+            y.fill(float("nan"))
+            gpu.check(variant, exact, TOLERANCE, lambda result, factor=factor: cp.asarray(result)[part] * factor)
+    variants = scaled + unscaled
     copy = Variant("copy", gpu.copier(cp.empty_like(x), x))
     gpu.race([*variants, copy], samples)
     limit = copy.ms * (x.nbytes + w.nbytes + y.nbytes) / (2 * x.nbytes)
@@ -77,14 +76,21 @@ def raced(n: int, batch: int, side: str, most_cuts: int, samples: int) -> list[R
         {"case": f"N = {n}, {side}", "side": side, "n": n, "name": v.name, "ms": v.ms, "of_limit": v.ms / limit}
         for v in (Variant("limit", copy.run, [limit]), *sorted(variants, key=lambda v: v.ms))
     ]
-    print(
-        f"N = {n}, {side}, {_name(taken)}:", *(f"{row['name']} {row['of_limit']:.2f}" for row in rows[:6]), flush=True
-    )
+    print(f"N = {n}, {side}:", *(f"{row['name']} {row['of_limit']:.2f}" for row in rows[:6]), flush=True)
     return rows
 
 
 def _name(block: Any) -> str:
     return f"{'·'.join(map(str, block.stages.radices))} / {block.stages.threads} × {block.transforms}"
+
+
+def planned(x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
+    """What users get."""
+    if side == "epilog":
+        plan = mf.fft.FFT(x, kind="fft").plan(epilog=weighted(w=w), strategy="kernel")
+    else:
+        plan = mf.fft.SpectralFilter(x, weighted(w=w), axes=(1,)).plan(strategy="kernel")
+    return lambda: plan.execute(out=y)
 
 
 def own(block: Any, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
@@ -96,7 +102,7 @@ def own(block: Any, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
     from mathfuse.fusion.compiler.cuda.geometry import Geometry
     from mathfuse.fusion.compiler.cuda.interface import make_unit
     from mathfuse.fusion.compiler.parameters import Writer
-    from mathfuse.fusion.compiler.signature import operand_type
+    from mathfuse.fusion.compiler.signature import fixed, operand_type
     from mathfuse.runtime.cuda import driver
     from mathfuse.runtime.cuda.arrays import as_device
 
@@ -115,7 +121,7 @@ def own(block: Any, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
         arch=arch,
     )
     array = as_device(w, "w")
-    unit = make_unit(weighted, "fft", "complex64", {"w": operand_type(array)}, arch, ndim=2, axes=(1,))
+    unit = make_unit(weighted, "fft", "complex64", {"w": fixed(operand_type(array), array)}, arch, ndim=2, axes=(1,))
     name = hook.get(side, "transfer")
     geometry = Geometry(x.shape, (x.shape[1], 1), axis=None if name == "store" else 1)
     unit = replace(unit, geometry=geometry, side=unit.side if name == "store" else name)
@@ -150,16 +156,16 @@ def own(block: Any, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
 def peer(x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
     """cuFFT: a callback inside, or a product between two transforms."""
     if side == "epilog":
-        planned = mf.fft.FFT(x, kind="fft").plan(epilog=weighted(w=w), strategy="callback")
-        return lambda: planned.execute(out=y)
-    cp = gpu.cupy()
+        plan = mf.fft.FFT(x, kind="fft").plan(epilog=weighted(w=w), strategy="callback")
+        return lambda: plan.execute(out=y)
+    cp, scale = gpu.cupy(), np.float32(1 / x.shape[1])
     there, between = mf.fft.FFT(x, kind="fft").plan(), cp.empty_like(x)
     back = mf.fft.FFT(between, kind="ifft", norm="forward").plan()
-    multiply = cp.ElementwiseKernel("T y, float32 w", "T z", "z = y * w")
+    multiply = cp.ElementwiseKernel("T y, float32 w, float32 scale", "T z", "z = y * (w * scale)")
 
     def run() -> Any:
         there.execute(out=between)
-        multiply(between, w, between)
+        multiply(between, w, scale, between)
         return back.execute(out=y)
 
     return run

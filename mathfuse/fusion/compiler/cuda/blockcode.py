@@ -20,7 +20,7 @@ from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import library_digest
 from mathfuse.runtime.cache import Artifact, default_store
 
-SPILLS = re.compile(r"[1-9]\d* bytes spill stores")
+SPILLS, REGISTERS = re.compile(r"[1-9]\d* bytes spill stores"), re.compile(r"Used (\d+) registers")
 
 
 def lower(kernel: BlockKernel) -> str:
@@ -43,19 +43,27 @@ def ltoir(kernel: BlockKernel) -> bytes:
 def link(kernel: BlockKernel, callbacks: Sequence[bytes]) -> tuple[bytes, str]:
     """The cubin with the LTO-IR of a kernel's callbacks, and the linker's report, from the disk cache if known.
 
-    Few registers let a multiprocessor hold more threads; callbacks that do not get by with them have what they need.
+    Few registers let a multiprocessor hold more threads; callbacks that do not get by with them have what they need,
+    which the linker may find to be less without a bound than with a wide one.
     """
 
+    def linked(slack: int) -> tuple[bytes, str]:
+        return toolchain.link([ltoir(replace(kernel, slack=slack)), *callbacks], kernel.arch)
+
     def make() -> Artifact:
-        for slack in range(UNBOUND + 1):
-            cubin, report = toolchain.link([ltoir(replace(kernel, slack=slack)), *callbacks], kernel.arch)
-            if not SPILLS.search(report):
-                break
+        cubin, report = linked(0)
+        if SPILLS.search(report):
+            cubin, report = min(map(linked, range(1, UNBOUND + 1)), key=lambda each: _needs(each[1]))
         return Artifact(cubin, {"report": report})
 
     inside = ", ".join(hashlib.sha256(each).hexdigest() for each in callbacks)
     found = default_store().get_or_make(f"{_key(kernel)}; inside={inside}", make, f"{NAME} of {kernel.length}")
     return found.payload, found.metadata["report"]
+
+
+def _needs(report: str) -> tuple[bool, int]:
+    """Whether registers are spilled to memory, and how many there are."""
+    return bool(SPILLS.search(report)), max(map(int, REGISTERS.findall(report)))
 
 
 def _key(kernel: BlockKernel) -> str:
