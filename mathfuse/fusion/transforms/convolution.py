@@ -35,14 +35,24 @@ class Extent:
     padded: int
 
 
-def extent_of(mode: str, x: int, kernel: int, real: bool) -> Extent:
+def extent_of(mode: str, x: int, kernel: int, real: bool, on_gpu: bool = False) -> Extent:
     """The result of `x` elements with a kernel of `kernel`; what transforms wrap around never gets into it."""
     if mode == "circular":
         return Extent(x, 0, x)
     full = x + kernel - 1
     start = {"full": 0, "same": (kernel - 1) // 2, "valid": min(x, kernel) - 1}[mode]
     length = {"full": full, "same": x, "valid": abs(x - kernel) + 1}[mode]
-    return Extent(length, start, scipy.fft.next_fast_len(max(x, kernel, full - start, start + length), real))
+    least = max(x, kernel, full - start, start + length)
+    return Extent(length, start, gpu_length(least) if on_gpu else scipy.fft.next_fast_len(least, real))
+
+
+def gpu_length(least: int) -> int:
+    """The next length that own kernels transform fast: no prime factor above 5, and many factors of two."""
+    step = next((step for step in (64, 16, 4) if least > 4 * step), 1)
+    length = -(-least // step) * step
+    while scipy.fft.next_fast_len(length, real=True) != length:
+        length += step
+    return length
 
 
 @epilog
@@ -136,6 +146,7 @@ class Convolution(TransformPlan):
         if not isinstance(correlate, bool | np.bool_):
             raise PlanError(f"correlate={correlate!r}: it is True or False")
         self._shape, self._mode, self._correlate = arrays.shape_of(x, "x"), mode, bool(correlate)
+        self._on_gpu = arrays.place(x, "x") == "cuda"
         small = arrays.shape_of(unwrapped(kernel), "kernel")
         self._title = f"{mode} {name} of {list(self._shape)} with {list(small)}"
         self._beyond = len(self._shape) - len(small)  # axes that the kernel lacks
@@ -172,7 +183,7 @@ class Convolution(TransformPlan):
 
     def _extents(self, real: bool) -> dict[int, Extent]:
         return {
-            a: extent_of(self._mode, self._shape[a], self._kernel_shape[a], real and a == self._axes[-1])
+            a: extent_of(self._mode, self._shape[a], self._kernel_shape[a], real and a == self._axes[-1], self._on_gpu)
             for a in self._axes
         }
 

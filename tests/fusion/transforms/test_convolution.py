@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mathfuse as mf
-from mathfuse.fusion.transforms.convolution import extent_of
+from mathfuse.fusion.transforms.convolution import extent_of, gpu_length
 from tests.spaces import CUPY, everywhere, on_gpu
 
 RNG = np.random.default_rng(3)
@@ -46,15 +46,23 @@ def close(found, exact):
 # --- extents ---------------------------------------------------------------------------------------------------------
 
 
-@given(st.sampled_from(["full", "same", "valid"]), st.integers(1, 40), st.integers(1, 40), st.booleans())
-def test_what_wraps_around_stays_outside(mode, n, m, real):
-    extent, full = extent_of(mode, n, m, real), np.arange(n + m - 1)
+@given(st.sampled_from(["full", "same", "valid"]), st.integers(1, 40), st.integers(1, 40), st.booleans(), st.booleans())
+def test_what_wraps_around_stays_outside(mode, n, m, real, on_gpu):
+    extent, full = extent_of(mode, n, m, real, on_gpu), np.arange(n + m - 1)
     inside = full[extent.start : extent.start + extent.length]
     assert extent.padded >= max(n, m)
     assert len(inside) == extent.length
     assert set(inside) <= set(range(extent.padded)), "the result lies in the transform"
     others = np.setdiff1d(full, inside) % extent.padded
     assert not set(others) & set(inside)
+
+
+@pytest.mark.parametrize(
+    ("least", "length"),
+    [(1, 1), (7, 8), (17, 20), (248, 256), (527, 576), (2063, 2304), (8096, 8192), (70_000, 72_000)],
+)
+def test_lengths_for_own_kernels(least, length):
+    assert gpu_length(least) == length
 
 
 # --- values ----------------------------------------------------------------------------------------------------------

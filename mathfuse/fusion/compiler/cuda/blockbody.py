@@ -6,8 +6,9 @@ import functools
 import itertools
 from collections.abc import Callable as Function
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from llvmlite import ir
 
@@ -29,6 +30,7 @@ SIDES = ("source", "target")
 T = TypeVar("T")
 Rounds = Iterable[tuple["ir.Value | None", list[tuple["ir.Value", Complex]]]]
 Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
+Reader = Function[["ir.Value"], Parts]
 Pair = tuple[Complex, Complex]  # elements k and length / 2 - k of a spectrum
 
 
@@ -39,6 +41,20 @@ class Place(NamedTuple):
     member: ir.Value
     line: ir.Value
     exists: ir.Value | None
+
+
+class Element(NamedTuple):
+    """The number of an element in its line, as the code has it, and the least and the largest that it may be."""
+
+    number: ir.Value
+    low: int
+    high: int
+
+    def times(self, b: ir.IRBuilder, factor: int, more: int = 0) -> Element:
+        number = b.mul(self.number, I64(factor))
+        return Element(
+            b.add(number, I64(more)) if more else number, self.low * factor + more, self.high * factor + more
+        )
 
 
 class Body:
@@ -125,29 +141,51 @@ class Body:
         rounds = [(self._condition(0, number), self._elements(0, number)) for number in range(self.stages.rounds(0))]
         return self._in_groups(rounds, lambda elements: [self._loaded(read, element) for element in elements])
 
-    def _loaded(self, read: Function[[ir.Value], Parts], element: ir.Value) -> Complex:
+    def _loaded(self, read: Reader, element: Element) -> Complex:
         """One value of a transform: of real lines two elements, or one beside 0; of half a spectrum either half."""
-        b, zero = self.builder, ir.Constant(self.component, 0.0)
+        b, zero, number = self.builder, ir.Constant(self.component, 0.0), element.number
         if self.kernel.packed and self.kernel.paired[0] and not self.kernel.load:
-            pair = b.load(self._pair_address("source", element), align=self.kernel.dtype.itemsize)
-            return b.extract_element(pair, I32(0)), b.extract_element(pair, I32(1))
+            return self._given(self._read_pair, element, 2)
         if self.kernel.packed:
-            return read(b.mul(element, I64(2)))[0], read(b.add(b.mul(element, I64(2)), I64(1)))[0]
+            low, high = (self._given(read, element.times(b, 2, more)) for more in (0, 1))
+            return low[0], high[0]
         if self.kernel.real[0]:
-            return read(element)[0], zero
+            return self._given(read, element)[0], zero
         if not self.kernel.real[1]:
-            value = read(element)
-            return value[0], value[1]
-        value = read(self._kept(element))
-        real_part, imaginary = self._mirrored(element, (value[0], value[1]))
-        return real_part, b.select(b.icmp_unsigned("==", element, I64(0)), zero, imaginary)
+            return self._given(read, element)
+        value = self._given(read, Element(self._kept(number), 0, self.kernel.spectrum - 1))
+        real_part, imaginary = self._mirrored(number, value)
+        return real_part, b.select(b.icmp_unsigned("==", number, I64(0)), zero, imaginary)
+
+    def _given(self, read: Reader, element: Element, each: int = 1) -> Complex:
+        """What is read, `each` elements at once; 0 beyond those that the source has."""
+        b, zero, given = self.builder, ir.Constant(self.component, 0.0), self.kernel.present[0]
+
+        def value(number: ir.Value) -> Complex:
+            parts = read(number)
+            return parts[0], parts[1] if len(parts) > 1 else zero
+
+        if given is None or element.high < given // each:
+            return value(element.number)
+        if element.low >= given // each:
+            return zero, zero
+        inside = b.icmp_unsigned("<", element.number, I64(given // each))
+        if self.kernel.load:
+            return self._where(inside, lambda: [value(element.number)])[0]
+        found = value(b.select(inside, element.number, I64(0)))  # no branch, so that loads overlap
+        return b.select(inside, found[0], zero), b.select(inside, found[1], zero)
+
+    def _read_pair(self, number: ir.Value) -> Parts:
+        b = self.builder
+        pair = b.load(self._pair_address("source", number), align=self.kernel.dtype.itemsize)
+        return b.extract_element(pair, I32(0)), b.extract_element(pair, I32(1))
 
     def _store(self, values: list[Complex]) -> None:
         """The values with which a transform ends."""
         write, last = self._writer(), len(self.stages.radices) - 1
         radix = self.stages.radices[last]
 
-        def store(pairs: list[tuple[ir.Value, Complex]]) -> list[Complex]:
+        def store(pairs: list[tuple[Element, Complex]]) -> list[Complex]:
             for element, value in pairs:
                 self._stored(write, element, value)
             return []
@@ -158,23 +196,35 @@ class Body:
             rounds.append((self._condition(last, number), list(zip(self._elements(last, number), own))))
         self._in_groups(rounds, store)
 
-    def _stored(self, write: Function[[ir.Value, Parts], object], element: ir.Value, value: Complex) -> None:
-        b = self.builder
+    def _stored(self, write: Function[[ir.Value, Parts], object], element: Element, value: Complex) -> None:
+        b, kept = self.builder, self.kernel.present[1]
         if self.kernel.packed and self.kernel.paired[1] and not self.kernel.store:
-            pair: ir.Value = ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
-            for k in (0, 1):
-                pair = b.insert_element(pair, value[k], I32(k))
-            b.store(pair, self._pair_address("target", element), align=self.kernel.dtype.itemsize)
-        elif self.kernel.packed:
-            write(b.mul(element, I64(2)), value[:1])
-            write(b.add(b.mul(element, I64(2)), I64(1)), value[1:])
-        elif self.kernel.real[1]:
-            write(element, value[:1])
-        elif self.kernel.real[0]:
-            with b.if_then(b.icmp_unsigned("<", element, I64(self.kernel.spectrum))):
-                write(element, value)
-        else:
-            write(element, value)
+            if inside := self._until(element, None if kept is None else kept // 2):
+                with inside:
+                    self._write_pair(element.number, value)
+            return
+        parts: list[tuple[Element, Parts]] = [(element, value[:1] if self.kernel.real[1] else value)]
+        if self.kernel.packed:
+            parts = [(element.times(b, 2), value[:1]), (element.times(b, 2, 1), value[1:])]
+        half = self.kernel.spectrum if self.kernel.real[0] and not self.kernel.real[1] else None
+        for place, part in parts:
+            if inside := self._until(place, half if kept is None else kept):
+                with inside:
+                    write(place.number, part)
+
+    def _until(self, element: Element, count: int | None) -> AbstractContextManager[Any] | None:
+        """A context for code on elements below a count, of which None has no end; None if it is none of them."""
+        if count is None or element.high < count:
+            return nullcontext()
+        if element.low >= count:
+            return None
+        return self.builder.if_then(self.builder.icmp_unsigned("<", element.number, I64(count)))
+
+    def _write_pair(self, number: ir.Value, value: Complex) -> None:
+        b, pair = self.builder, ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
+        for k in (0, 1):
+            pair = b.insert_element(pair, value[k], I32(k))
+        b.store(pair, self._pair_address("target", number), align=self.kernel.dtype.itemsize)
 
     def _pair_address(self, side: str, element: ir.Value) -> ir.Value:
         """Of two packed numbers."""
@@ -183,11 +233,14 @@ class Body:
         place = b.gep(first, [self._offset(side, b.mul(element, I64(2)))])
         return b.bitcast(place, pair.as_pointer(1))
 
-    def _elements(self, stage: int, number: int) -> list[ir.Value]:
-        """The numbers of the elements of the thread's butterfly in a round, in their line."""
-        b, count = self.builder, self.stages.butterflies(stage)
-        first = b.zext(self._number(number), I64)
-        return [b.add(first, I64(leg * count)) for leg in range(self.stages.radices[stage])]
+    def _elements(self, stage: int, number: int) -> list[Element]:
+        """The elements of the thread's butterfly in a round."""
+        b, count, threads = self.builder, self.stages.butterflies(stage), self.stages.threads
+        first, least, most = b.zext(self._number(number), I64), number * threads, min((number + 1) * threads, count) - 1
+        return [
+            Element(b.add(first, I64(leg * count)), least + leg * count, most + leg * count)
+            for leg in range(self.stages.radices[stage])
+        ]
 
     def _number(self, number: int) -> ir.Value:
         """The number of what the thread has in a round, if all threads have one each."""
@@ -288,7 +341,11 @@ class Body:
         last = len(self.stages.radices) - 1
         radix = self.stages.radices[last]
         return [
-            (self._condition(last, number), self._elements(last, number), values[number * radix : (number + 1) * radix])
+            (
+                self._condition(last, number),
+                [element.number for element in self._elements(last, number)],
+                values[number * radix : (number + 1) * radix],
+            )
             for number in range(self.stages.rounds(last))
         ]
 
@@ -361,8 +418,7 @@ class Body:
         self._turn(there=True)
 
         def load(elements: list[ir.Value]) -> list[Complex]:
-            found = [read(element) for element in elements]
-            return [(value[0], value[1]) for value in found]
+            return [self._given(read, Element(element, 0, self._half)) for element in elements]
 
         rounds = [(self._below(k, self._pairs), list(self._pair(k))) for k in range(self._pair_rounds)]
         return self._in_groups(rounds, load)
@@ -403,7 +459,7 @@ class Body:
             along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
         return b.add(distance, along)
 
-    def _reader(self) -> Function[[ir.Value], Parts]:
+    def _reader(self) -> Reader:
         """What gives an element of the thread's line."""
         b, dtype = self.builder, self.kernel.side(0)
         if not self.kernel.load:

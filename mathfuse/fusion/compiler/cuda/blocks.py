@@ -48,6 +48,8 @@ class BlockKernel:
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
     paired
         Whether two real numbers that are packed lie where one complex number may, in the source and in the target.
+    present
+        How many elements of a line the source has, those beyond being 0, and how many the target takes; None: all.
     slack
         0: a thread has to get by with few registers; 1: with some more, and the transfer function is applied to a few
         elements at a time; 2: with what a block can have.
@@ -68,6 +70,7 @@ class BlockKernel:
     tiles: tuple[int, int] = (1, 1)
     nested: bool = False
     paired: tuple[bool, bool] = (False, False)
+    present: tuple[int | None, int | None] = (None, None)
     slack: int = 0
 
     @property

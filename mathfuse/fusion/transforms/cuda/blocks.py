@@ -48,7 +48,11 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         dense=(call.input.stride == 1, call.output.stride == 1),
         tiles=lines.tiles,
         nested=lines.inner < call.batch,
-        paired=(_paired(call.input, lines.outer[0]), _paired(call.output, lines.outer[1])),
+        paired=(
+            _paired(call.input, lines.outer[0], lines.present[0]),
+            _paired(call.output, lines.outer[1], lines.present[1]),
+        ),
+        present=lines.present,
         arch=arch,
     )
 
@@ -74,9 +78,9 @@ def _beside(view: View) -> bool:
     return view.distance < view.stride
 
 
-def _paired(view: View, outer: int) -> bool:
-    """Whether two neighbours begin where a complex number may; the array itself does."""
-    return view.stride == 1 and view.distance % 2 == 0 and outer % 2 == 0
+def _paired(view: View, outer: int, present: int | None) -> bool:
+    """Whether two neighbours begin where a complex number may, and both are there; the array itself does."""
+    return view.stride == 1 and not any(n % 2 for n in (view.distance, outer, present or 0))
 
 
 def _turned(step: Transform) -> bool:

@@ -111,18 +111,21 @@ class Lines:
         How far the next ones lie, in source and target.
     tiles, steps
         How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
+    present
+        How many elements of a line there are in each, others being 0 or not stored; None: all.
     """
 
     inner: int
     outer: tuple[int, int]
     tiles: tuple[int, int] = (1, 1)
     steps: tuple[int, int] = (0, 0)
+    present: tuple[int | None, int | None] = (None, None)
 
     @classmethod
-    def between(cls, source: Side, target: Side) -> Lines:
+    def between(cls, source: Side, target: Side, present: tuple[int | None, int | None]) -> Lines:
         inner = min(source.inner, target.inner)
         outer = source.outer_of(inner), target.outer_of(inner)
-        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step))
+        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step), present)
 
 
 @dataclass(frozen=True)
@@ -148,6 +151,9 @@ class Transform:
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
         inside = [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
+        given, kept = self.block.present if self.block else (None, None)
+        inside += [f"{given} elements given"] if given else []
+        inside += [f"{kept} kept"] if kept else []
         source = str(self.load.map.source if self.load else self.source)
         target = str(self.store.map.target if self.store else self.target)
         family = f"{self.call.family} and back" if self.transfer else self.call.family
@@ -234,7 +240,7 @@ class _Builder:
         """Along the last axis forward, the transfer function and back are one step."""
         self._begin(there, first=True)
         remaining = there.axes
-        if there.kind.family == "r2c" and len(remaining) == 2 and there.lengths[0] % TILE == 0:
+        if there.kind.family == "r2c" and len(remaining) == 2:
             self.tiled = remaining
         while len(remaining) > 1:
             group = self._next(there, remaining)
@@ -254,6 +260,8 @@ class _Builder:
         self.shape = replaced(problem.shape, {**lengths, real: halved} if problem.kind.family == "c2r" else lengths)
         self.dtype = self.real if problem.kind.family == "r2c" else self.complex
         self.here = replace(self.here, layout=self.here.layout.cropped(self.shape))
+        if self.fuse.block:
+            self.shape = self.here.layout.shape  # own kernels pad one axis after the other
         gather = first and self.fuse.gather
         if gather or self.role or (self.here.layout.shape, self.here.layout.dtype) != (self.shape, self.dtype):
             self._move(problem, problem.axes)
@@ -324,14 +332,19 @@ class _Builder:
         else:
             view = _visible(source, group, batch, self._split(source, group, batch) or 0)
         transfer = self._between(problem, family, group, batch) if back else None
-        if family == "r2c" and not back:
-            self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1] // 2 + 1}), self.complex
-        elif family == "c2r":
-            self.shape, self.dtype = replaced(self.shape, {real: problem.lengths[-1]}), self.real
+        given = self.shape
+        self._follow(back or problem, "c2c" if back else family, group)
         target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        lines = Lines.between(view, side) if self.fuse.block else None
+        lines = None
+        if self.fuse.block:
+            (n,), axis = lengths, group[0]
+            present = (
+                _present(given[axis], n, family == "c2r"),
+                _present(self.shape[axis], n, family == "r2c" and not back),
+            )
+            lines = Lines.between(view, side, present)
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
         self.here = target
         after = self._after(back or problem, target, last) if final and (last or not back) else None
@@ -343,6 +356,15 @@ class _Builder:
             self.here = after.target
             if not step.store:
                 self.steps.append(after)
+
+    def _follow(self, problem: Problem, family: Family, group: Shape) -> None:
+        """What the data become by a transform of a problem's: only own kernels leave out what is not kept."""
+        extents = problem.kept if problem.kept and self.fuse.block else problem.full_shape
+        new = {axis: extents[axis] for axis in group}
+        if family == "r2c":
+            new[problem.axes[-1]] = problem.lengths[-1] // 2 + 1
+        self.shape = replaced(self.shape, new)
+        self.dtype = {"r2c": self.complex, "c2r": self.real, "c2c": self.dtype}[family]
 
     def _load(self, group: Shape, batch: Shape, away: bool) -> tuple[Hook, Shape]:
         """The waiting map as a callback: cuFFT sees the source as it is, or a dense array that is nowhere.
@@ -364,9 +386,7 @@ class _Builder:
 
     def _between(self, there: Problem, family: Family, group: Shape, batch: Shape) -> Hook:
         """The transfer function between two transforms of one step: it sees the spectrum line after line."""
-        shape = self.shape
-        if family == "r2c":
-            shape = replaced(shape, {group[0]: there.lengths[-1] // 2 + 1})
+        shape = replaced(self.shape, {group[0]: there.spectrum_shape[group[0]]})
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
@@ -395,8 +415,10 @@ class _Builder:
                 if side:
                     return buffer, side
         order = interleaved(self.out.layout.order(), group, batch)
-        fits = family == "r2c" and split == 0 and order[-2:] == self.tiled
-        room = self._room(order, TILE if fits else 1)
+        if self.here.tile > 1 and family == "c2c":
+            order = self.here.layout.order()
+        turned = family != "c2r" and split == 0 and order[-2:] == self.tiled
+        room = self._room(order, TILE if turned and self.shape[self.tiled[0]] % TILE == 0 else 1)
         return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
@@ -425,6 +447,11 @@ class _Builder:
         room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order), tile)
         self.rooms.append(room)
         return room
+
+
+def _present(extent: int, length: int, half: bool) -> int | None:
+    """How many elements there are of a line of so many, or of its half spectrum; None of all."""
+    return extent if extent < (length // 2 + 1 if half else length) else None
 
 
 def _seen(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:

@@ -262,6 +262,51 @@ def test_real_callbacks_on_both_sides():
         np.testing.assert_allclose(back, exact, rtol=0, atol=1e-5 * np.abs(exact).max())
 
 
+# --- lines that are padded, and cut -----------------------------------------------------------------------------------
+
+PRESENT = [(48, 30, 17), (48, 1, 48), (45, 31, 20), (64, 64, 1), (360, 202, 358), (1000, 999, 501)]
+
+
+@pytest.mark.parametrize(("length", "given", "kept"), PRESENT)
+@pytest.mark.parametrize("real", [(False, False), (True, True), (False, True), (True, False)])
+@pytest.mark.parametrize("hooks", [(), ("load", "store")])
+def test_padded_and_cut_lines(length, given, kept, real, hooks):
+    """What is beyond the lines' ends is neither read nor written."""
+    transfer, spectrum = real == (True, True), length // 2 + 1
+    given = min(given, spectrum) if real == (False, True) else given
+    kept = None if real == (True, False) else kept
+    options = dict.fromkeys(hooks, True)
+    kernel = made(length, real=real, forward=real != (False, True), transfer=transfer, double=True, **options)
+    paired = tuple(pair and not (n or 0) % 2 for pair, n in zip(kernel.paired, (given, kept)))
+    kernel = replace(kernel, present=(given, kept), paired=paired)
+    x, y = (np.full((3, length + 2), np.nan, kernel.side(k)) for k in (0, 1))
+    last = kept or spectrum
+    x[:, :given] = numbers((3, given), complex).real if real[0] else numbers((3, given), complex)
+    units = {}
+    if hooks:
+        shapes = (3, given), (3, last)
+        units = {hook: side(f, kernel.side(k), shapes[k]) for k, (hook, f) in enumerate(zip(hooks, (ramp, halved)))}
+        for k, unit in enumerate(units.values()):
+            strides = (length + 2, 1)
+            units[hooks[k]] = replace(unit, geometry=replace(unit.geometry, strides=strides))
+    if transfer:
+        units["transfer"] = side(tilted, kernel.dtype, (3, spectrum), name="transfer")
+    launch(kernel, x, y, dict(sorted(units.items(), key=lambda each: ("load", "transfer", "store").index(each[0]))))
+    line = x[:, :given] * (np.arange(3)[:, None] * given + np.arange(given)) if hooks else x[:, :given]
+    if real == (False, True):
+        exact = np.fft.irfft(line, length) * length
+    else:
+        exact = (np.fft.rfft if real[0] else np.fft.fft)(line, length)
+    if transfer:
+        factors = np.arange(3)[:, None] * spectrum + np.arange(spectrum) + 1j
+        exact = np.fft.irfft(exact * factors, length) * length
+    exact = exact[:, :last].copy()
+    if hooks:
+        exact[:, 1::2] /= 2
+    np.testing.assert_allclose(y[:, :last], exact, rtol=0, atol=1e-12 * np.abs(exact).max())
+    assert np.isnan(y[:, last:]).all()
+
+
 # --- machine code ----------------------------------------------------------------------------------------------------
 
 
@@ -270,9 +315,13 @@ def test_real_transforms_call_and_spill_nothing(arch):
     for real, hooks in (((True, False), {}), ((False, True), {"forward": False}), ((True, True), {"transfer": True})):
         kernel = made(4096, real=real, arch=arch, **hooks)
         units = [side(halved, kernel.dtype, (64, 2049), arch, "transfer")] if "transfer" in hooks else []
-        cubin, log = link(kernel, [Compiled(unit).ltoir for unit in units])
-        found = audit(toolchain.disassemble(cubin), log)[NAME]
-        assert (found.calls, found.helper_calls, found.local_memory_bytes, found.float64_instructions) == (0, 0, 0, 0)
+        for present in ((None, None), (3000, None if real[0] and not real[1] else 2900)):
+            given = min(present[0] or 4096, 2049) if hooks.get("forward") is False else present[0]
+            padded = replace(kernel, present=(given, present[1]))
+            cubin, log = link(padded, [Compiled(unit).ltoir for unit in units])
+            found = audit(toolchain.disassemble(cubin), log)[NAME]
+            assert (found.calls, found.helper_calls, found.local_memory_bytes) == (0, 0, 0), (real, present)
+            assert found.float64_instructions == 0
 
 
 @pytest.mark.parametrize("hooks", [(), ("load", "store"), ("transfer",), ("load", "transfer", "store")])

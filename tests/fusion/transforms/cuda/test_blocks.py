@@ -124,5 +124,12 @@ def test_rows_lie_interleaved_between_rows_and_columns(gpu, shape):
     transfer = mf.epilog(lambda value, index, w: value * w[index])(w=gpu.array(w))
     plan = mf.fft.SpectralFilter(gpu.array(x), transfer, (-2, -1))
     plan.plan(prolog=mf.scale(factor=2.0), strategy="kernel")
-    close(gpu.numpy(plan.execute()), 2 * np.fft.irfft2(spectrum * w, shape[-2:]))
+    y = 2 * np.fft.irfft2(spectrum * w, shape[-2:])
+    close(gpu.numpy(plan.execute()), y)
+    for out in (
+        np.zeros(shape, "f4")[..., ::-1],
+        np.zeros(shape, "f4")[..., ::-1, :],
+        np.zeros(shape, "f4").T.copy().T,
+    ):
+        close(gpu.numpy(plan.execute(out=gpu.array(out))), y)
     assert [step.count("rows interleaved") for step in plan.explain().passes] == [1, 2, 1]

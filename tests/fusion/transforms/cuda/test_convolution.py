@@ -33,3 +33,18 @@ def test_own_kernels_pad_and_cut_in_one_pass(gpu):
     plan = mf.fft.Convolution(gpu.array(x), gpu.array(kernel), "same").plan(strategy="kernel")
     close(gpu.numpy(plan.execute()), expected(x, kernel, "same", (1,)))
     assert len(plan.explain().passes) == 1
+    assert "20 elements given, 20 kept" in str(plan.explain())
+
+
+@pytest.mark.parametrize(("mode", "rows"), [("same", 16), ("full", 24), ("valid", 8)])
+def test_rows_are_padded_and_cut_between_rows_and_columns(gpu, mode, rows):
+    x, kernel = numbers((2, 16, 10), "f4"), numbers((9, 3), "f4")
+    plan = mf.fft.Convolution(gpu.array(x), gpu.array(kernel), mode).plan(strategy="kernel")
+    close(gpu.numpy(plan.execute()), expected(x, kernel, mode, (1, 2)))
+    there, columns, back = plan.explain().passes
+    assert ("10 elements given" in there) == (mode != "valid")
+    assert "× 32" in there
+    assert ("16 elements given" in columns) == (mode != "valid")
+    assert columns.count("8 rows interleaved") == 2
+    assert (f"{rows} kept" in columns) == (rows < 24)
+    assert f"× {2 * rows}" in back
