@@ -5,9 +5,11 @@
         y = p.execute()                # run, as often as wanted, from any thread
         p.reset_operands(other_x)      # the same on other data
         print(p.explain())             # what was chosen and why
+        p.save("some.plan")            # for SomePlan.load("some.plan", x, …) in another process
 
-A pipeline derives its class from `Plan` and supplies two functions of plain data: `_prepare`, which turns operands and
-choices into something that runs, and `_replace`, which puts other operands in their places.
+A pipeline derives its class from `Plan` and supplies functions of plain data: `_prepare`, which turns operands and
+choices into something that runs, `_replace`, which puts other operands in their places, and for files `_told` and
+`_remade`.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ from dataclasses import dataclass, fields
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from mathfuse.fusion import saved
+from mathfuse.runtime.cache import Artifact
 from mathfuse.runtime.errors import PlanError
 from mathfuse.runtime.log import logger
+from mathfuse.runtime.notes import noting
 
 
 @dataclass(frozen=True)
@@ -111,6 +116,7 @@ class Plan(Generic[Operands, Choices]):
         self._operands: Operands | None = operands
         self._choices: Choices | None = None
         self._prepared: Prepared | None = None
+        self._artifacts: dict[str, Artifact] = {}  # the compiled code it uses
         self._lock = threading.RLock()
 
     def _prepare(self, operands: Operands, choices: Choices) -> Prepared:
@@ -199,6 +205,70 @@ class Plan(Generic[Operands, Choices]):
         """What was chosen and why, what was rejected, the passes over memory and the workspace."""
         return self._ready("explain").explanation
 
+    def save(self, path: saved.Path_) -> None:
+        """Write the plan to a file, from which `load` makes it again in another process without compiling.
+
+        It carries what was specified and chosen, callbacks by module and name with the numbers bound to them, and the
+        compiled code; no array.
+
+        Raises
+        ------
+        PlanError
+            Before `plan`, after `free`; if a callback is not found by its name in another process.
+        OSError
+            If the file cannot be written.
+        """
+        with self._lock:
+            self._ready("save")
+            held, choices = self._operands, self._choices
+            assert held is not None
+            assert choices is not None
+            saved.write(path, {"plan": type(self).__name__, **self._told(held, choices)}, self._artifacts)
+
+    @classmethod
+    def load(cls: type[Self], path: saved.Path_, x: Any, /, **operands: Any) -> Self:
+        """The plan that `save` wrote, ready to execute.
+
+        Where the file was made for another GPU or processor, or by other versions, or where a callback has changed
+        since, the plan is compiled anew, which is logged.
+
+        Parameters
+        ----------
+        path : path-like
+            The file.
+        x : array
+            The input, of the dtype and shape of the one that was saved.
+        **operands
+            The callbacks' operands by name: all arrays, and numbers in place of those in the file.
+
+        Raises
+        ------
+        PlanError
+            If the file is damaged or of another plan, `x` does not fit, or operands are missing.
+        OSError
+            If the file cannot be read.
+        """
+        header, artifacts = saved.read(path)
+        if header["plan"] != cls.__name__:
+            raise PlanError(f"{path} holds a plan of {header['plan']}: load it with {header['plan']}.load")
+        plan, choices = cls._remade(header, path, x, operands)
+        saved.keep(artifacts)
+        plan.plan(**choices)
+        if new := plan._artifacts.keys() - artifacts.keys():
+            logger.info("plan file %s does not fit this machine or program: %d artifacts compiled anew", path, len(new))
+        return plan
+
+    def _told(self, operands: Operands, choices: Choices) -> dict[str, Any]:
+        """What `_remade` needs, as JSON."""
+        raise AssertionError("a plan supplies _told")
+
+    @classmethod
+    def _remade(
+        cls: type[Self], header: Mapping[str, Any], path: saved.Path_, x: Any, operands: Mapping[str, Any]
+    ) -> tuple[Self, dict[str, Any]]:
+        """The specified plan, and what its `plan` is to be given."""
+        raise AssertionError("a plan supplies _remade")
+
     def free(self) -> None:
         """Let go of operands and workspaces. The plan cannot be used any more; freeing it twice does no harm."""
         with self._lock:
@@ -206,8 +276,9 @@ class Plan(Generic[Operands, Choices]):
 
     def _install(self, operands: Operands, choices: Choices) -> None:
         start = time.perf_counter()
-        self._prepared = self._prepare(operands, choices)  # if it fails, the plan stays as it was
-        self._operands, self._choices = operands, choices
+        with noting() as artifacts:
+            prepared = self._prepare(operands, choices)  # if it fails, the plan stays as it was
+        self._prepared, self._operands, self._choices, self._artifacts = prepared, operands, choices, artifacts
         if logger.isEnabledFor(logging.INFO):
             found, took = self._prepared.explanation, 1e3 * (time.perf_counter() - start)
             logger.info(

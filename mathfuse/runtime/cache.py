@@ -25,6 +25,7 @@ from typing import Any
 
 from mathfuse.runtime import settings
 from mathfuse.runtime.log import logger
+from mathfuse.runtime.notes import note
 
 SCHEMA = 1  # part of every file name: another layout never meets this one's files
 LOCK_TIMEOUT_S = 10.0  # longer than a slow link, short enough to bear once when the holder hangs
@@ -90,6 +91,14 @@ def decode(content: bytes, key: str) -> Artifact:
     ValueError
         If the content is anything but a whole, unaltered file for this very key; the message says which.
     """
+    found, artifact = decode_any(content)
+    if found != key:
+        raise ValueError("it holds another key")
+    return artifact
+
+
+def decode_any(content: bytes) -> tuple[str, Artifact]:
+    """The key and the artifact in a file's `content`; ValueError if it is not a whole, unaltered file."""
     if len(content) < _PREFIX.size + _DIGEST_BYTES:
         raise ValueError("it is truncated")
     magic, schema, header_bytes, payload_bytes = _PREFIX.unpack_from(content)
@@ -105,12 +114,9 @@ def decode(content: bytes, key: str) -> Artifact:
         raise ValueError("its checksum differs")
     try:
         header = json.loads(content[_PREFIX.size : payload_at])
-        found, artifact = header["key"], Artifact(content[payload_at:end], {**header["metadata"]})
+        return header["key"], Artifact(content[payload_at:end], {**header["metadata"]})
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"its header is malformed ({type(error).__name__})") from None
-    if found != key:
-        raise ValueError("it holds another key")
-    return artifact
 
 
 class Store:
@@ -142,7 +148,9 @@ class Store:
             return None
         file = self._file(key, _ENTRY)
         try:
-            return decode(_read_private(file), key)
+            artifact = decode(_read_private(file), key)
+            note({key: artifact})
+            return artifact
         except FileNotFoundError:
             return None
         except (OSError, ValueError, MemoryError) as error:
@@ -193,6 +201,7 @@ class Store:
     def _make(self, key: str, make: Callable[[], Artifact], label: str) -> Artifact:
         start = time.perf_counter()
         artifact = make()
+        note({key: artifact})
         logger.info("compiled %s [%s] in %.1f ms", label, _name(key)[:12], 1e3 * (time.perf_counter() - start))
         self.put(key, artifact)
         return artifact

@@ -161,6 +161,14 @@ class Convolution(TransformPlan):
         compute_dtype(self._kernel_dtype)
         super().__init__(self._title, Operands(x, _convolved(kernel=kernel)))
 
+    def _arguments(self) -> dict[str, Any]:
+        return {"mode": self._mode, "axes": self._axes, "correlate": self._correlate}
+
+    @classmethod
+    def _of(cls, x: Any, transfer: Callback | None, arguments: dict[str, Any]) -> Convolution:
+        assert transfer is not None
+        return cls(x, transfer.bound["kernel"], **arguments)
+
     def _check(self) -> None:
         """Raise PlanError where the kernel does not fit."""
         if lacking := [a for a in self._axes if a < self._beyond]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from inspect import cleandoc
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mathfuse.epilogs import Callback, Constant, epilog
 from mathfuse.epilogs.values import is_array, is_scalar
+from mathfuse.fusion import saved
 from mathfuse.fusion.compiler.emit.scalars import precision_of
 from mathfuse.fusion.plan import Plan, Prepared, Self
 from mathfuse.fusion.transforms import binding
@@ -21,6 +22,9 @@ from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
 from mathfuse.fusion.transforms.spaces import Keeping, Request
 from mathfuse.runtime import arrays
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
+
+Made = TypeVar("Made", bound="TransformPlan")
+SIDES = ("prolog", "epilog")
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,42 @@ class TransformPlan(Plan[Operands, Choices]):
         if isinstance(prepared, Keeping):
             prepared.keep(name, positional, named)
 
+    def _arguments(self) -> dict[str, Any]:
+        """What the class is called with beside its arrays, as JSON."""
+        raise AssertionError("a plan supplies _arguments")
+
+    @classmethod
+    def _of(cls: type[Made], x: Any, transfer: Callback | None, arguments: dict[str, Any]) -> Made:
+        """The plan called with an input, a transfer callback, and what `_arguments` told."""
+        raise AssertionError("a plan supplies _of")
+
+    def _told(self, operands: Operands, choices: Choices) -> dict[str, Any]:
+        # What was chosen is taken again without asking timings; ways by cuFFT are several under one name.
+        taken = self._ready("save").explanation.strategy
+        strategy = choices.strategy or (taken if taken == "kernel" else None)
+        plain = {name: value for name, value in vars(choices).items() if name.partition("_")[0] not in SIDES}
+        prolog, epilog = _bound(choices)
+        callbacks = {"prolog": prolog, "transfer": operands.transfer, "epilog": epilog}
+        return {
+            "x": binding.described(operands.x),
+            "arguments": self._arguments(),
+            "choices": {**plain, "strategy": strategy},
+            "callbacks": {role: saved.described(callback) for role, callback in callbacks.items()},
+        }
+
+    @classmethod
+    def _remade(
+        cls: type[Made], header: Mapping[str, Any], path: saved.Path_, x: Any, operands: Mapping[str, Any]
+    ) -> tuple[Made, dict[str, Any]]:
+        if header["x"] != (given := binding.described(x)):
+            raise PlanError(f"{path} is a plan for {header['x']}, and x is {given}: make a new {cls.__name__}")
+        callbacks = {role: saved.restored(data, operands, path) for role, data in header["callbacks"].items()}
+        known = [name for callback in callbacks.values() if callback for name in callback.operands]
+        if unknown := [name for name in operands if name not in known]:
+            raise PlanError(f"{path} has no operand {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
+        sides = {role: callback for role, callback in callbacks.items() if role != "transfer" and callback}
+        return cls._of(x, callbacks["transfer"], header["arguments"]), {**header["choices"], **sides}
+
     def _replace(
         self, operands: Operands, choices: Choices, x: Any, named: Mapping[str, Any]
     ) -> tuple[Operands, Choices]:
@@ -118,8 +158,7 @@ class TransformPlan(Plan[Operands, Choices]):
             before, now = binding.described(operands.x), binding.described(x)
             if before != now:
                 raise PlanError(f"x was planned as {before} and cannot become {now}: make a new {type(self).__name__}")
-        prolog = choices.prolog and choices.prolog(**(choices.prolog_inputs or {}))
-        epilog = choices.epilog and choices.epilog(**(choices.epilog_inputs or {}))
+        prolog, epilog = _bound(choices)
         callbacks = [callback for callback in (prolog, operands.transfer, epilog) if callback]
         known = list(dict.fromkeys(name for callback in callbacks for name in callback.operands))
         if unknown := [name for name in named if name not in known]:
@@ -132,6 +171,14 @@ class TransformPlan(Plan[Operands, Choices]):
             Operands(operands.x if x is None else x, transfer),
             replace(choices, prolog=prolog, epilog=epilog, prolog_inputs=None, epilog_inputs=None),
         )
+
+
+def _bound(choices: Choices) -> tuple[Callback | None, Callback | None]:
+    """Prolog and epilog with their inputs."""
+    return (
+        choices.prolog and choices.prolog(**(choices.prolog_inputs or {})),
+        choices.epilog and choices.epilog(**(choices.epilog_inputs or {})),
+    )
 
 
 class FFT(TransformPlan):
@@ -193,6 +240,14 @@ class FFT(TransformPlan):
         self._problem = problem = resolve(kind, arrays.shape_of(x, "x"), s, axes, norm)
         super().__init__(f"{kind} of {list(problem.shape)} along {list(problem.axes)}", Operands(x))
 
+    def _arguments(self) -> dict[str, Any]:
+        p = self._problem
+        return {"axes": p.axes, "s": p.lengths, "kind": p.kind.name, "norm": p.norm}
+
+    @classmethod
+    def _of(cls, x: Any, transfer: Callback | None, arguments: dict[str, Any]) -> FFT:
+        return cls(x, **arguments)
+
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
         return (self._problem,)
 
@@ -244,6 +299,13 @@ class SpectralFilter(TransformPlan):
             )
         filtered = transfer if isinstance(transfer, Callback) else multiply(transfer=transfer)
         super().__init__(f"filter of {list(self._shape)} along {list(self._axes)}", Operands(x, filtered))
+
+    def _arguments(self) -> dict[str, Any]:
+        return {"axes": self._axes}
+
+    @classmethod
+    def _of(cls, x: Any, transfer: Callback | None, arguments: dict[str, Any]) -> SpectralFilter:
+        return cls(x, transfer, **arguments)
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
         forward, inverse = ("fftn", "ifftn") if dtype.kind == "c" else ("rfftn", "irfftn")

@@ -20,6 +20,7 @@ from mathfuse.fusion.compiler.key import artifact_key
 from mathfuse.fusion.compiler.parameters import Writer
 from mathfuse.fusion.compiler.signature import Signature, numpy_view
 from mathfuse.runtime.cache import Artifact, default_store
+from mathfuse.runtime.notes import note
 
 _lock = threading.Lock()
 
@@ -28,7 +29,7 @@ class CpuKernel(Analysis):
     """Compiled code for one :class:`ElementwiseSpec`."""
 
     def __init__(self, spec: ElementwiseSpec, signature: Signature, code: _Code) -> None:
-        super().__init__(code.metadata)
+        super().__init__(code.artifact.metadata)
         self.spec, self.signature, self.layout, self.function = spec, signature, loop_layout(signature), code.function
 
     def bind(
@@ -100,9 +101,10 @@ def elementwise(spec: ElementwiseSpec) -> CpuKernel:
     if code is None:
         make = functools.partial(_compile, spec, signature)
         artifact = default_store().get_or_make(key, make, f"{label(spec.callback)} for the CPU")
-        code = _Code(_load(artifact.payload), artifact.metadata)
+        code = _Code(_load(artifact.payload), artifact)
         with _lock:
             _loaded[key] = code
+    note({key: code.artifact})
     return CpuKernel(spec, signature, code)
 
 
@@ -113,10 +115,10 @@ def label(callback: Callback | None) -> str:
 
 @dataclass(frozen=True)
 class _Code:
-    """Code in memory and what is known about it; never unloaded, since bound kernels point to it."""
+    """Code in memory and what it was loaded from; never unloaded, since bound kernels point to it."""
 
     function: Function[[int], None]
-    metadata: Mapping[str, Any]
+    artifact: Artifact
 
 
 _loaded: dict[str, _Code] = {}

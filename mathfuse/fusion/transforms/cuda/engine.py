@@ -19,8 +19,10 @@ from mathfuse.fusion.transforms.cuda.code import Code, compiled, units_of
 from mathfuse.fusion.transforms.cuda.lanes import Lane, Parts
 from mathfuse.fusion.transforms.cuda.program import Program
 from mathfuse.fusion.transforms.pipeline import Pipeline
+from mathfuse.runtime.cache import Artifact
 from mathfuse.runtime.cuda import driver, graphs
 from mathfuse.runtime.cuda.frameworks import Framework
+from mathfuse.runtime.notes import note, noting
 
 MOST_LANES = 16  # streams at once; the one that was met first makes room
 PER_THREAD = 2  # CU_STREAM_PER_THREAD: a stream of each thread under one handle
@@ -43,10 +45,13 @@ class Engine:
     Attributes
     ----------
     program : Program
+    artifacts : dict
+        The compiled code it is made of, by the keys of the artifact store.
     """
 
     def __init__(self, program: Program, codes: list[Code], framework: Framework, device: int) -> None:
         self.program, self.framework, self.device = program, framework, device
+        self.artifacts: dict[str, Artifact] = {}
         kernels = {c.map: loaded(c.compiled, device) for c in codes if isinstance(c.compiled, ElementwiseKernel)}
         codes = [code.without_callback() for code in codes]
         self._parts = Parts(program, codes, kernels, _writer(device) if program.hooks else None)
@@ -99,8 +104,10 @@ class Engine:
             return lane
 
     def _new_lane(self, stream: int) -> Lane:
-        with driver.relaxed_capture():
-            return Lane(self._parts, self.framework, self.device, stream)
+        with driver.relaxed_capture(), noting() as found:
+            lane = Lane(self._parts, self.framework, self.device, stream)
+        self.artifacts |= found
+        return lane
 
     @property
     def workspace_bytes(self) -> int:
@@ -124,9 +131,12 @@ def engine(program: Program, pipeline: Pipeline, framework: Framework, device: i
     with _lock:
         found = _engines.get(key)
     if found is None:
-        made = Engine(program, [compiled(map_, unit) for map_, unit in units], framework, device)
+        with noting() as artifacts:
+            made = Engine(program, [compiled(map_, unit) for map_, unit in units], framework, device)
+        made.artifacts |= artifacts
         with _lock:
             found = _engines.setdefault(key, made)
+    note(found.artifacts)
     return found
 
 

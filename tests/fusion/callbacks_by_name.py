@@ -1,0 +1,13 @@
+"""Callbacks that another process finds by module and name."""
+
+import mathfuse as mf
+
+
+@mf.epilog
+def weighted(value, index, w, gain=1.0):
+    return value * w[index] * gain
+
+
+@mf.prolog
+def shifted(value, offset):
+    return value + offset

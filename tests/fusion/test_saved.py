@@ -1,0 +1,249 @@
+"""Plans in files: the same results in another process without compiling, and clear errors for whatever is odd."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mathfuse as mf
+from mathfuse.fusion import saved
+from mathfuse.runtime.cache import Artifact, default_store
+from tests.spaces import CUPY, everywhere, on_gpu
+
+from . import callbacks_by_name
+from .callbacks_by_name import shifted, weighted
+
+ROOT = Path(__file__).parents[2]
+RNG = np.random.default_rng(5)
+X = RNG.standard_normal((6, 10)).astype(np.float32)
+W = RNG.standard_normal((6, 6)).astype(np.float32)
+LOAD = """
+import sys
+import numpy as np
+import mathfuse as mf
+with np.load(sys.argv[2]) as data:
+    plan = mf.fft.FFT.load(sys.argv[1], data["x"], w=data["w"])
+    np.testing.assert_array_equal(plan.execute(), data["y"])
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "a.plan"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """An empty cache."""
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def saved_plan(path, **choices):
+    plan = mf.fft.FFT(X, kind="rfft2").plan(prolog=shifted(offset=0.5), epilog=weighted(w=W, gain=2), **choices)
+    plan.save(path)
+    return plan
+
+
+# --- results ---------------------------------------------------------------------------------------------------------
+
+
+@everywhere
+def test_every_kind_of_plan(space, path):
+    x, w, kernel = space.array(X), space.array(W), space.array(W[:2, :3])
+    plans = (
+        (mf.fft.FFT(x, (0, 1), (8, 12), "rfft2", "ortho"), {"epilog": mf.scale(factor=2 + 1j)}, {}),
+        (mf.fft.FFT(x, kind="rfft2"), {"prolog": shifted, "epilog": weighted, "epilog_inputs": {"w": w}}, {"w": w}),
+        (mf.fft.SpectralFilter(x, weighted(w=w)), {"epilog": mf.relu | mf.scale(factor=3)}, {"w": w}),
+        (mf.fft.SpectralFilter(x, w, (1,)), {}, {"transfer": w}),
+        (
+            mf.fft.Convolution(x, kernel, "same", correlate=True),
+            {"prolog": mf.add(term=1.5).as_kind("prolog")},
+            {"kernel": kernel},
+        ),
+    )
+    for plan, choices, operands in plans:
+        if "epilog_inputs" in choices:
+            choices["prolog_inputs"] = {"offset": 0.5}
+        plan.plan(**choices, **space.choices(None))
+        plan.save(path)
+        loaded = type(plan).load(path, x, **operands)
+        np.testing.assert_array_equal(space.numpy(loaded.execute()), space.numpy(plan.execute()))
+        assert loaded.explain().passes == plan.explain().passes
+        assert repr(loaded) == repr(plan)
+
+
+def test_another_process_compiles_nothing(path, tmp_path, store):
+    plan = saved_plan(path)
+    np.savez(tmp_path / "data.npz", x=X, w=W, y=plan.execute())
+    environment = {**os.environ, "MATHFUSE_CACHE_DIR": str(tmp_path / "another"), "PYTHONPATH": str(ROOT)}
+    environment["MATHFUSE_LOG"] = "INFO"
+    command = [
+        sys.executable,
+        "-c",
+        "import logging; logging.basicConfig(level=20)\n" + LOAD,
+        path,
+        tmp_path / "data.npz",
+    ]
+    found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert found.returncode == 0, found.stderr
+    assert "planned rfft2" in found.stderr
+    assert "compiled" not in found.stderr
+
+
+def test_numbers_may_be_given_anew(path):
+    plan = saved_plan(path)
+    expected = plan.reset_operands(gain=3, offset=-1.0).execute()
+    np.testing.assert_array_equal(mf.fft.FFT.load(path, X, w=W, gain=3, offset=-1.0).execute(), expected)
+    with pytest.raises(mf.PlanError, match=r"has no operand 'sigma'; it has: offset, w, gain"):
+        mf.fft.FFT.load(path, X, w=W, sigma=1)
+
+
+def test_choices_are_kept(path):
+    saved_plan(path, workers=np.int64(1), block_bytes=4096, backend="pocketfft")
+    text = str(mf.fft.FFT.load(path, X, w=W).explain())
+    assert "threads: 1" in text
+    assert "about 4,096 bytes" in text
+    assert "as asked for" in text
+
+
+def test_a_callback_that_changed_is_compiled_anew(path, monkeypatch, caplog, store):
+    saved_plan(path)
+
+    @mf.epilog
+    def weighted(value, index, w, gain=1.0):
+        return value * w[index] * gain + 1
+
+    monkeypatch.setattr(callbacks_by_name, "weighted", weighted)
+    with caplog.at_level(logging.INFO, "mathfuse"):
+        plan = mf.fft.FFT.load(path, X, w=W)
+    np.testing.assert_allclose(plan.execute(), np.fft.rfft2(X + 0.5) * W * 2 + 1, rtol=0, atol=1e-4)
+    (line,) = [record.message for record in caplog.records if "plan file" in record.message]
+    assert "does not fit this machine or program" in line
+
+
+@on_gpu
+@pytest.mark.gpu
+@pytest.mark.parametrize("strategy", ["kernel", "callback", "sequence"])
+def test_plans_of_every_strategy(space, path, strategy, caplog):
+    x, w = space.array(X.astype("c8")), space.array(RNG.standard_normal(X.shape).astype(np.float32))
+    plan = mf.fft.FFT(x, kind="fft2").plan(epilog=weighted(w=w), strategy=strategy)
+    plan.save(path)
+    mf.clear_plans()
+    with caplog.at_level(logging.INFO, "mathfuse"):
+        loaded = mf.fft.FFT.load(path, x, w=w)
+    assert not [record.message for record in caplog.records if "compiled" in record.message]
+    assert loaded.explain().strategy == strategy
+    np.testing.assert_array_equal(space.numpy(loaded.execute()), space.numpy(plan.execute()))
+
+
+@pytest.mark.gpu
+def test_what_a_rule_chose_of_own_kernels_is_kept(path):
+    x = CUPY.array(np.ones((1024, 1024), np.complex64))
+    mf.fft.FFT(x, kind="fft").plan(epilog=mf.scale(factor=2.0)).save(path)
+    assert mf.fft.FFT.load(path, x).explain().strategy in ("kernel", "callback")
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_damaged_or_of_something_else(path):
+    saved_plan(path)
+    content = path.read_bytes()
+    for position in (20, 40, len(content) // 2, len(content) - 1):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 1]) + content[position + 1 :])
+        with pytest.raises(mf.PlanError, match=r"is a damaged plan file|of version"):
+            mf.fft.FFT.load(path, X, w=W)
+    for length in (14, 20, 100, len(content) - 1):
+        path.write_bytes(content[:length])
+        with pytest.raises(mf.PlanError, match="is a damaged plan file"):
+            mf.fft.FFT.load(path, X, w=W)
+    path.write_bytes(b"something else")
+    with pytest.raises(mf.PlanError, match="is no plan file"):
+        mf.fft.FFT.load(path, X, w=W)
+    with pytest.raises(FileNotFoundError):
+        mf.fft.FFT.load(path.with_name("b.plan"), X)
+
+
+def test_what_does_not_fit(path):
+    saved_plan(path)
+    for x, message in (
+        (X.astype(float), "is a plan for float32 of shape .6, 10., and x is float64"),
+        (X[:5], r"\(5, 10\)"),
+    ):
+        with pytest.raises(mf.PlanError, match=message):
+            mf.fft.FFT.load(path, x, w=W)
+    with pytest.raises(mf.PlanError, match="needs the operands w: give them by name"):
+        mf.fft.FFT.load(path, X)
+    with pytest.raises(mf.PlanError, match=r"holds a plan of FFT: load it with FFT\.load"):
+        mf.fft.SpectralFilter.load(path, X, w=W)
+    with pytest.raises(mf.PlanError, match=r"too small|shape"):
+        mf.fft.FFT.load(path, X, w=W[:3])
+
+
+def test_callbacks_that_no_other_process_finds(path):
+    local = mf.epilog(lambda value: value * 2)
+    with pytest.raises(mf.PlanError, match="is not found by its name in another process: define it at the top level"):
+        mf.fft.FFT(X, kind="rfft").plan(epilog=local).save(path)
+    assert not list(path.parent.iterdir())
+
+
+def test_callbacks_that_are_gone(path, monkeypatch):
+    saved_plan(path)
+    monkeypatch.delattr(callbacks_by_name, "weighted")
+    with pytest.raises(mf.PlanError, match="has a callback that is not found any more"):
+        mf.fft.FFT.load(path, X, w=W)
+
+
+def test_a_plan_has_to_be_planned(path):
+    plan = mf.fft.FFT(X, kind="rfft")
+    with pytest.raises(mf.PlanError, match=r"FFT\.save needs a plan: call plan"):
+        plan.save(path)
+    plan.plan().free()
+    with pytest.raises(mf.PlanError, match="was freed"):
+        plan.save(path)
+
+
+def test_a_cache_that_keeps_nothing(path, monkeypatch, tmp_path):
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("MATHFUSE_CACHE_LIMIT", "1")
+    plan = saved_plan(path)
+    np.testing.assert_array_equal(mf.fft.FFT.load(path, X, w=W).execute(), plan.execute())
+
+
+# --- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_is_whole_or_not_there(path, monkeypatch):
+    path.write_bytes(b"before")
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    with pytest.raises(OSError, match="no space"):
+        saved.write(path, {}, {})
+    assert path.read_bytes() == b"before"
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_file_has_the_usual_permissions(path):
+    saved.write(path, {"a": 1}, {})
+    mask = os.umask(0)
+    os.umask(mask)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~mask
+    assert saved.read(path) == ({"a": 1}, {})
+
+
+def test_artifacts_come_back(path, store):
+    artifact = Artifact(b"code", {"registers": 3})
+    saved.write(path, {}, {"a key": artifact})
+    assert default_store().get("a key") is None
+    found = saved.read(path)[1]
+    saved.keep(found)
+    assert found == {"a key": artifact}
+    assert default_store().get("a key") == artifact
+    assert json.dumps(saved.described(weighted(gain=np.float32(0.5)))).count("0.5") == 1
