@@ -24,7 +24,7 @@ LEVELS = [
     {"mathfuse.fusion.compiler.lowering"},
     {"mathfuse.fusion.compiler.cpu", "mathfuse.fusion.compiler.cuda"},
     {"mathfuse.fusion.compiler"},
-    {"mathfuse.fusion.plan", "mathfuse.fusion.tuning", "mathfuse.fusion.workers"},
+    {"mathfuse.fusion.plan", "mathfuse.fusion.saved", "mathfuse.fusion.tuning", "mathfuse.fusion.workers"},
     {"mathfuse.fusion.elementwise"},
     {"mathfuse.fusion.transforms", "mathfuse.fusion.products"},
     {"mathfuse.fft", "mathfuse.linalg", "mathfuse.random", "mathfuse.torch"},

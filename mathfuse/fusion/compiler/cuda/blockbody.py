@@ -5,42 +5,28 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable as Function
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from llvmlite import ir
 
 from mathfuse.device.fft import real
 from mathfuse.device.fft.block import SHARED, BlockFft
-from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.device.fft.codelets import Complex
 from mathfuse.device.fft.shapes import most_registers, registers
-from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, UNBOUND, BlockKernel
+from mathfuse.fusion.compiler.cuda.blocks import UNBOUND, BlockKernel
+from mathfuse.fusion.compiler.cuda.blocksides import Parts, Place, Reader, Sides
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.elementwise import mark_kernel
-from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype, transfer_prototype
+from mathfuse.fusion.compiler.cuda.prototypes import transfer_prototype
 from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
 
-if TYPE_CHECKING:
-    import numpy as np
-
 GROUP = 4  # elements that a callback in need of many registers is applied to at once
-SIDES = ("source", "target")
 T = TypeVar("T")
 Rounds = Iterable[tuple["ir.Value | None", list[tuple["ir.Value", Complex]]]]
-Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
-Reader = Function[["ir.Value"], Parts]
 Pair = tuple[Complex, Complex]  # elements k and length / 2 - k of a spectrum
-
-
-class Place(NamedTuple):
-    """What a thread works on: its number among those of a line, the line's in the block, the line, and if it exists."""
-
-    thread: ir.Value
-    member: ir.Value
-    line: ir.Value
-    exists: ir.Value | None
 
 
 class Element(NamedTuple):
@@ -57,28 +43,15 @@ class Element(NamedTuple):
         )
 
 
-class Body:
-    """Emits a kernel.
-
-    Parameters
-    ----------
-    kernel
-        Which one.
-    module
-        Where.
-    """
+class Body(Sides):
+    """Emits a kernel: which one, and in what module."""
 
     def __init__(self, kernel: BlockKernel, module: ir.Module) -> None:
-        self.kernel, self.module, self.stages = kernel, module, kernel.block.stages
-        block_type = ir.ArrayType(I64, len(SLOTS)).as_pointer()
-        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
-        self.function.args[0].add_attribute("byval")
-        self.function.args[0].attributes.align = 8
+        super().__init__(kernel, module)
+        self.stages = kernel.block.stages
         wanted = registers(self.stages, kernel.double, kernel.slack) if kernel.slack < UNBOUND else None
         most = min(wanted, most_registers(kernel.block.threads)) if wanted else None
         mark_kernel(module, self.function, kernel.block.threads, most)
-        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
-        self.component = FLOAT[kernel.bits]
         self._divide_threads()
         shared = ir.GlobalVariable(module, ir.ArrayType(I8, 0), "mathfuse_shared", addrspace=SHARED)
         shared.linkage, shared.align = "external", 16
@@ -175,11 +148,6 @@ class Body:
         found = value(b.select(inside, element.number, I64(0)))  # no branch, so that loads overlap
         return b.select(inside, found[0], zero), b.select(inside, found[1], zero)
 
-    def _read_pair(self, number: ir.Value) -> Parts:
-        b = self.builder
-        pair = b.load(self._pair_address("source", number), align=self.kernel.dtype.itemsize)
-        return b.extract_element(pair, I32(0)), b.extract_element(pair, I32(1))
-
     def _store(self, values: list[Complex]) -> None:
         """The values with which a transform ends."""
         write, last = self._writer(), len(self.stages.radices) - 1
@@ -219,19 +187,6 @@ class Body:
         if element.low >= count:
             return None
         return self.builder.if_then(self.builder.icmp_unsigned("<", element.number, I64(count)))
-
-    def _write_pair(self, number: ir.Value, value: Complex) -> None:
-        b, pair = self.builder, ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
-        for k in (0, 1):
-            pair = b.insert_element(pair, value[k], I32(k))
-        b.store(pair, self._pair_address("target", number), align=self.kernel.dtype.itemsize)
-
-    def _pair_address(self, side: str, element: ir.Value) -> ir.Value:
-        """Of two packed numbers."""
-        b, pair = self.builder, ir.VectorType(self.component, 2)
-        first = b.bitcast(self._pointer(side), self.component.as_pointer(1))
-        place = b.gep(first, [self._offset(side, b.mul(element, I64(2)))])
-        return b.bitcast(place, pair.as_pointer(1))
 
     def _elements(self, stage: int, number: int) -> list[Element]:
         """The elements of the thread's butterfly in a round."""
@@ -439,102 +394,3 @@ class Body:
             return []
 
         self._in_groups(rounds, store)
-
-    # --- both sides --------------------------------------------------------------------------------------------------
-
-    def _offset(self, side: str, element: ir.Value) -> ir.Value:
-        """Of an element of the thread's line, in elements from the side's address."""
-        b = self.builder
-        distance = b.mul(self.at.line, self._slot(f"{side}_distance"))
-        if self.kernel.nested:
-            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot("inner")))
-            outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
-            distance = b.mul(own, self._slot(f"{side}_distance"))
-            distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
-        number = SIDES.index(side)
-        if self.kernel.tiles[number] > 1:
-            tile = I64(self.kernel.tiles[number])
-            along = b.add(b.mul(b.udiv(element, tile), self._slot(f"{side}_step")), b.urem(element, tile))
-        else:
-            along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
-        return b.add(distance, along)
-
-    def _reader(self) -> Reader:
-        """What gives an element of the thread's line."""
-        b, dtype = self.builder, self.kernel.side(0)
-        if not self.kernel.load:
-            stored = self._stored_type(dtype)
-            source = b.bitcast(self._pointer("source"), stored.as_pointer(1))
-
-            def read(element: ir.Value) -> Parts:
-                value = b.load(b.gep(source, [self._offset("source", element)]), align=dtype.itemsize)
-                return tuple(b.extract_element(value, I32(k)) for k in (0, 1)) if dtype.kind == "c" else (value,)
-
-            return read
-        element_type = llvm_element(self.module, dtype)
-        callback = self._callback("prolog", dtype, element_type, [BYTES, I64, BYTES, BYTES])
-        data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("source", "load_info"))
-
-        def call(element: ir.Value) -> Parts:
-            value = b.call(callback, [data, self._offset("source", element), info, ir.Constant(BYTES, None)])
-            return tuple(b.extract_value(value, k) for k in (0, 1)) if dtype.kind == "c" else (value,)
-
-        return call
-
-    def _writer(self) -> Function[[ir.Value, Sequence[ir.Value]], object]:
-        """What takes an element of the thread's line."""
-        b, dtype = self.builder, self.kernel.side(1)
-        if not self.kernel.store:
-            stored = self._stored_type(dtype)
-            target = b.bitcast(self._pointer("target"), stored.as_pointer(1))
-
-            def write(element: ir.Value, value: Sequence[ir.Value]) -> None:
-                made: ir.Value = value[0]
-                if dtype.kind == "c":
-                    made = ir.Constant(stored, ir.Undefined)
-                    for k in (0, 1):
-                        made = b.insert_element(made, value[k], I32(k))
-                b.store(made, b.gep(target, [self._offset("target", element)]), align=dtype.itemsize)
-
-            return write
-        element_type = llvm_element(self.module, dtype)
-        callback = self._callback("epilog", dtype, ir.VoidType(), [BYTES, I64, element_type, BYTES, BYTES])
-        data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("target", "store_info"))
-
-        def call(element: ir.Value, value: Sequence[ir.Value]) -> None:
-            made = self._struct(value, element_type) if dtype.kind == "c" else value[0]
-            b.call(callback, [data, self._offset("target", element), made, info, ir.Constant(BYTES, None)])
-
-        return call
-
-    def _stored_type(self, dtype: np.dtype) -> ir.Type:
-        return ir.VectorType(self.component, 2) if dtype.kind == "c" else self.component
-
-    def _struct(self, value: Sequence[ir.Value], element: ir.Type) -> ir.Value:
-        made = self.builder.insert_value(ir.Constant(element, ir.Undefined), value[0], 0)
-        return self.builder.insert_value(made, value[1], 1)
-
-    def _callback(self, side: str, dtype: np.dtype, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
-        return ir.Function(self.module, ir.FunctionType(result, arguments), cufft_prototype(side, dtype).symbol)
-
-    # --- parameters and constants ------------------------------------------------------------------------------------
-
-    def _constant(self, name: str, data: bytes) -> ir.Value:
-        """A pointer to bytes that are loaded with the code."""
-        kind = ir.ArrayType(I8, len(data))
-        constant = ir.GlobalVariable(self.module, kind, name, addrspace=1)
-        constant.linkage, constant.global_constant, constant.align = "internal", True, 16
-        constant.initializer = ir.Constant(kind, bytearray(data))
-        return self.builder.bitcast(constant, I8.as_pointer(1))
-
-    def _slot(self, name: str) -> ir.Value:
-        place = self.builder.gep(self.function.args[0], [I32(0), I32(SLOTS.index(name))])
-        return self.builder.load(place, align=8)
-
-    def _pointer(self, name: str) -> ir.Value:
-        return self.builder.inttoptr(self._slot(name), I8.as_pointer(1))
-
-    def _register(self, name: str) -> ir.Value:
-        symbol = f"llvm.nvvm.read.ptx.sreg.{name}.x"
-        function = ir.Function(self.module, ir.FunctionType(I32, []), symbol)
-        return self.builder.call(function, [])

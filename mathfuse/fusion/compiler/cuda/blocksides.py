@@ -1,0 +1,176 @@
+"""Where a kernel's lines lie: elements read and written, in memory or by callbacks, and the parameters that tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable as Function
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from llvmlite import ir
+
+from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
+from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
+from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype
+from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
+
+if TYPE_CHECKING:
+    import numpy as np
+
+SIDES = ("source", "target")
+Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
+Reader = Function[["ir.Value"], Parts]
+
+
+class Place(NamedTuple):
+    """What a thread works on: its number among those of a line, the line's in the block, the line, and if it exists."""
+
+    thread: ir.Value
+    member: ir.Value
+    line: ir.Value
+    exists: ir.Value | None
+
+
+class Sides:
+    """The kernel's function, with access to source and target for the line that a thread works on.
+
+    Parameters
+    ----------
+    kernel
+        Which one.
+    module
+        Where its function is to be.
+
+    Attributes
+    ----------
+    at : Place
+        What the thread works on now.
+    """
+
+    at: Place
+
+    def __init__(self, kernel: BlockKernel, module: ir.Module) -> None:
+        self.kernel, self.module = kernel, module
+        block_type = ir.ArrayType(I64, len(SLOTS)).as_pointer()
+        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [block_type]), NAME)
+        self.function.args[0].add_attribute("byval")
+        self.function.args[0].attributes.align = 8
+        self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
+        self.component = FLOAT[kernel.bits]
+
+    def _offset(self, side: str, element: ir.Value) -> ir.Value:
+        """Of an element of the thread's line, in elements from the side's address."""
+        b = self.builder
+        distance = b.mul(self.at.line, self._slot(f"{side}_distance"))
+        if self.kernel.nested:
+            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot("inner")))
+            outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
+            distance = b.mul(own, self._slot(f"{side}_distance"))
+            distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
+        number = SIDES.index(side)
+        if self.kernel.tiles[number] > 1:
+            tile = I64(self.kernel.tiles[number])
+            along = b.add(b.mul(b.udiv(element, tile), self._slot(f"{side}_step")), b.urem(element, tile))
+        else:
+            along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
+        return b.add(distance, along)
+
+    def _reader(self) -> Reader:
+        """What gives an element of the thread's line."""
+        b, dtype = self.builder, self.kernel.side(0)
+        if not self.kernel.load:
+            stored = self._stored_type(dtype)
+            source = b.bitcast(self._pointer("source"), stored.as_pointer(1))
+
+            def read(element: ir.Value) -> Parts:
+                value = b.load(b.gep(source, [self._offset("source", element)]), align=dtype.itemsize)
+                return tuple(b.extract_element(value, I32(k)) for k in (0, 1)) if dtype.kind == "c" else (value,)
+
+            return read
+        element_type = llvm_element(self.module, dtype)
+        callback = self._callback("prolog", dtype, element_type, [BYTES, I64, BYTES, BYTES])
+        data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("source", "load_info"))
+
+        def call(element: ir.Value) -> Parts:
+            value = b.call(callback, [data, self._offset("source", element), info, ir.Constant(BYTES, None)])
+            return tuple(b.extract_value(value, k) for k in (0, 1)) if dtype.kind == "c" else (value,)
+
+        return call
+
+    def _writer(self) -> Function[[ir.Value, Sequence[ir.Value]], object]:
+        """What takes an element of the thread's line."""
+        b, dtype = self.builder, self.kernel.side(1)
+        if not self.kernel.store:
+            stored = self._stored_type(dtype)
+            target = b.bitcast(self._pointer("target"), stored.as_pointer(1))
+
+            def write(element: ir.Value, value: Sequence[ir.Value]) -> None:
+                made: ir.Value = value[0]
+                if dtype.kind == "c":
+                    made = ir.Constant(stored, ir.Undefined)
+                    for k in (0, 1):
+                        made = b.insert_element(made, value[k], I32(k))
+                b.store(made, b.gep(target, [self._offset("target", element)]), align=dtype.itemsize)
+
+            return write
+        element_type = llvm_element(self.module, dtype)
+        callback = self._callback("epilog", dtype, ir.VoidType(), [BYTES, I64, element_type, BYTES, BYTES])
+        data, info = (b.inttoptr(self._slot(name), BYTES) for name in ("target", "store_info"))
+
+        def call(element: ir.Value, value: Sequence[ir.Value]) -> None:
+            made = self._struct(value, element_type) if dtype.kind == "c" else value[0]
+            b.call(callback, [data, self._offset("target", element), made, info, ir.Constant(BYTES, None)])
+
+        return call
+
+    def _stored_type(self, dtype: np.dtype) -> ir.Type:
+        return ir.VectorType(self.component, 2) if dtype.kind == "c" else self.component
+
+    def _struct(self, value: Sequence[ir.Value], element: ir.Type) -> ir.Value:
+        made = self.builder.insert_value(ir.Constant(element, ir.Undefined), value[0], 0)
+        return self.builder.insert_value(made, value[1], 1)
+
+    def _callback(self, side: str, dtype: np.dtype, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
+        return ir.Function(self.module, ir.FunctionType(result, arguments), cufft_prototype(side, dtype).symbol)
+
+    # --- two real numbers at once ------------------------------------------------------------------------------------
+
+    def _read_pair(self, number: ir.Value) -> Parts:
+        b = self.builder
+        pair = b.load(self._pair_address("source", number), align=self.kernel.dtype.itemsize)
+        return b.extract_element(pair, I32(0)), b.extract_element(pair, I32(1))
+
+    def _write_pair(self, number: ir.Value, value: Complex) -> None:
+        b, pair = self.builder, ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
+        for k in (0, 1):
+            pair = b.insert_element(pair, value[k], I32(k))
+        b.store(pair, self._pair_address("target", number), align=self.kernel.dtype.itemsize)
+
+    def _pair_address(self, side: str, element: ir.Value) -> ir.Value:
+        """Of two packed numbers."""
+        b, pair = self.builder, ir.VectorType(self.component, 2)
+        first = b.bitcast(self._pointer(side), self.component.as_pointer(1))
+        place = b.gep(first, [self._offset(side, b.mul(element, I64(2)))])
+        return b.bitcast(place, pair.as_pointer(1))
+
+    # --- parameters and constants ------------------------------------------------------------------------------------
+
+    def _constant(self, name: str, data: bytes) -> ir.Value:
+        """A pointer to bytes that are loaded with the code."""
+        kind = ir.ArrayType(I8, len(data))
+        constant = ir.GlobalVariable(self.module, kind, name, addrspace=1)
+        constant.linkage, constant.global_constant, constant.align = "internal", True, 16
+        constant.initializer = ir.Constant(kind, bytearray(data))
+        return self.builder.bitcast(constant, I8.as_pointer(1))
+
+    def _slot(self, name: str) -> ir.Value:
+        place = self.builder.gep(self.function.args[0], [I32(0), I32(SLOTS.index(name))])
+        return self.builder.load(place, align=8)
+
+    def _pointer(self, name: str) -> ir.Value:
+        return self.builder.inttoptr(self._slot(name), I8.as_pointer(1))
+
+    def _register(self, name: str) -> ir.Value:
+        symbol = f"llvm.nvvm.read.ptx.sreg.{name}.x"
+        function = ir.Function(self.module, ir.FunctionType(I32, []), symbol)
+        return self.builder.call(function, [])
