@@ -1,16 +1,22 @@
 """Many problems with a prolog, an epilog or both, each against cuFFT and one elementwise kernel a side.
 
-Fusing may lose by 3 % at most. Each is planned by the rule and, after that, with ``tune=True``; the strategies taken
-are in the results file, which is written after each problem. A run with ``--resume`` goes on where the last one ended.
+Fusing may lose by 3 % at most, and the choice as much against callbacks in cuFFT. Each is planned by the rule and,
+after that, with ``tune=True``; the strategies taken are in the results file, which is written after each problem. A run
+with ``--resume`` goes on where the last one ended; with ``--processes`` several plan at once, one at a time measures.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import os
+import subprocess
+import sys
 import tempfile
 import time
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +29,13 @@ from benchmarks.records import Bound, Row
 from benchmarks.sweep_problems import SECTIONS, Problem
 
 NAME = "fft-sweep"
-MOST = 1.03
+MOST, CALLBACK = 1.03, "callback"
+WAYS = {
+    "rule": "planned by the rule, of cuFFT + kernels",
+    "tuned": "tuned, of cuFFT + kernels",
+    "rule_best": "planned by the rule, of the better of that and callbacks",
+    "tuned_best": "tuned, of the better of that and callbacks",
+}
 SIDES = {"prolog": (True, False), "epilog": (False, True), "both": (True, True)}
 KINDS = {"c2c": "fftn", "r2c": "rfftn", "c2r": "irfftn"}
 CHECKED = 16  # batches
@@ -34,22 +46,56 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS", help="begin no problem later")
     parser.add_argument("--resume", action="store_true", help="keep the rows that are in the results file")
+    parser.add_argument("--processes", type=int, default=1, help="that plan at once")
+    parser.add_argument("--part", nargs=3, metavar=("I", "N", "LOCK"), help=argparse.SUPPRESS)
 
 
 def main(arguments: argparse.Namespace) -> None:
+    (side_by_side if arguments.processes > 1 else run)(arguments)
+
+
+def side_by_side(arguments: argparse.Namespace) -> None:
+    """The problems dealt to processes; what is over a bound then is measured again, alone."""
+    count, folder = arguments.processes, Path(tempfile.mkdtemp())
+    command = [sys.executable, "-m", "benchmarks", "fft", "sweep", f"--samples={arguments.samples}"]
+    command += [f"--limit={arguments.limit}", "--sections", *arguments.sections]
+    children = [
+        subprocess.Popen([*command, f"--results={folder / str(i)}", "--part", str(i), str(count), str(folder / "lock")])
+        for i in range(count)
+    ]
+    for child in children:
+        child.wait()
+    parts = [record for i in range(count) if (record := records.load(NAME, folder / str(i)))]
+    if not parts:
+        raise SystemExit("nothing works: see above")
+    found = [row for part in parts for row in part["rows"]]
+    rows, again = [], {row["problem"] for row in over(found)}
+    for problem in (problem for section in arguments.sections for problem in SECTIONS[section]):
+        mine = [row for row in found if row["problem"] == str(problem)]
+        if str(problem) in again:
+            mine = [{"section": row["section"], **new} for row, new in zip(mine, measured(problem, gpu.SAMPLES))]
+        rows += mine
+    machine = {key: parts[0][key] for key in ("device", "versions", "settings")}
+    print("\n".join([*map(line, over(rows)), *map(str, bounds(rows))]))
+    print(records.save(NAME, machine, rows, bounds(rows), arguments.results))
+
+
+def run(arguments: argparse.Namespace) -> None:
     start = time.perf_counter()
     os.environ["MATHFUSE_CACHE_DIR"] = tempfile.mkdtemp()  # no timings of earlier runs in plans by the rule
     before = (records.load(NAME, arguments.results) or records.load(NAME)) if arguments.resume else None
     rows: list[Row] = without_failed(before["rows"]) if before else []
     known = {row["problem"] for row in rows}
     todo = [(s, p) for s in arguments.sections for p in SECTIONS[s] if str(p) not in known]
-    speed = gpu.copy_speed()
-    machine = gpu.machine(samples=arguments.samples, copy_GBs=speed / 1e9)
+    if arguments.part:
+        number, count, gpu.LOCK = *map(int, arguments.part[:2]), arguments.part[2]
+        todo = todo[number::count]
+    machine = gpu.machine(samples=arguments.samples, copy_GBs=copy_speed() / 1e9)
     for done, (section, problem) in enumerate(todo):
         if time.perf_counter() - start > arguments.limit:
             print(f"the time is up: {len(todo) - done} problems are left for --resume")
             break
-        for row in measured(problem, arguments.samples, speed):
+        for row in measured(problem, arguments.samples):
             rows.append({"section": section, **row})
             print(f"[{time.perf_counter() - start:6.1f}] {line(row)}", flush=True)
         if not without_failed(rows):
@@ -59,8 +105,13 @@ def main(arguments: argparse.Namespace) -> None:
     print("\n".join([*map(line, over(rows)), *map(str, bounds(rows))]))
 
 
-def measured(problem: Problem, samples: int, speed: float) -> list[Row]:
-    """A row a side; what fails is a row that says why. `speed` are the bytes a second of a copy."""
+@functools.cache
+def copy_speed() -> float:
+    return gpu.copy_speed()
+
+
+def measured(problem: Problem, samples: int) -> list[Row]:
+    """A row a side; what fails is a row that says why."""
     cp = gpu.cupy()
     x, before, after = operands(problem)
     y = cp.empty(after.shape, result_dtype(problem))
@@ -73,7 +124,7 @@ def measured(problem: Problem, samples: int, speed: float) -> list[Row]:
             expected = exact(problem, x[pick], *(None if w is None else w[pick] for w in sides))
             row |= one_side(problem, x, *sides, y, pick, expected, samples)
             nbytes = sum(array.nbytes for array in (x, *sides, y) if array is not None)
-            rows.append(row | {"of_limit": round(1e-3 * row["ms"]["rule"] * speed / nbytes, 3)})
+            rows.append(row | {"of_limit": round(1e-3 * row["ms"]["rule"] * copy_speed() / nbytes, 3)})
         except Exception as error:  # the sweep goes on; the row counts as a bound that is not met
             rows.append(row | {"failed": f"{type(error).__name__}: {error}"[:300]})
     return rows
@@ -90,8 +141,11 @@ def one_side(
     plans, found = {}, {}
     for name, tune in (("rule", False), ("tuned", True)):
         start = time.perf_counter()
-        plans[name] = plan = fft(problem, x).plan(**callbacks, tune=tune)
-        cp.cuda.runtime.deviceSynchronize()
+        with gpu.alone() if tune else nullcontext():
+            plans[name] = plan = fft(problem, x).plan(**callbacks, tune=tune)
+            cp.cuda.runtime.deviceSynchronize()
+        if not tune:
+            ways = strategies(problem, x, callbacks)  # compiled and planned before they are timed
         found[f"{name}_plan_s"] = round(time.perf_counter() - start, 4)
         explained = plan.explain()
         found |= {f"{name}_strategy": explained.strategy, f"{name}_reason": explained.reason}
@@ -99,22 +153,34 @@ def one_side(
     variants = {name: Variant(name, lambda plan=plan: plan.execute(out=y)) for name, plan in plans.items()}
     separate = peers.separate(problem.family, problem.lengths, x, before, after, y)
     variants |= {name: Variant(name, run) for name, run in separate.items()}
+    if CALLBACK in ways:
+        variants[CALLBACK] = Variant(CALLBACK, lambda: ways[CALLBACK].execute(out=y))
     for variant in variants.values():
         y.fill(float("nan"))
         gpu.check(variant, expected, 1e-12 if problem.double else 2e-5, lambda result: result[pick])
     gpu.race(list(variants.values()), samples)
-    if max(ratios(variants, separate)) > MOST:  # noise? three times the samples decide
+    if max(ratios(variants, separate).values()) > MOST:  # noise? three times the samples decide
         gpu.race(list(variants.values()), 3 * samples)
         found["timed_again"] = True
-    rule, tuned = ratios(variants, separate)
     times = {name: round(variant.ms, 6) for name, variant in variants.items()}
-    return {"rule": round(rule, 4), "tuned": round(tuned, 4), "ms": times, "error": variants["rule"].error, **found}
+    return {**ratios(variants, separate), "ms": times, "error": variants["rule"].error, **found}
 
 
-def ratios(variants: dict[str, Variant], separate: Any) -> tuple[float, float]:
-    """Times as multiples of the fastest separate way's, by the rule and tuned."""
+def strategies(problem: Problem, x: Any, callbacks: dict[str, Any]) -> dict[str, Any]:
+    """A plan of each strategy that serves."""
+    found = {}
+    for strategy in ("kernel", CALLBACK, "sequence"):
+        with suppress(mf.UnsupportedError):
+            found[strategy] = fft(problem, x).plan(**callbacks, strategy=strategy)
+    return found
+
+
+def ratios(variants: dict[str, Variant], separate: Any) -> dict[str, float]:
+    """Times by the rule and tuned as multiples of the fastest separate way's, and of callbacks' if these are faster."""
     base = min(variants[name].ms for name in separate)
-    return variants["rule"].ms / base, variants["tuned"].ms / base
+    best = min(base, variants[CALLBACK].ms) if CALLBACK in variants else base
+    ways = {"rule": base, "tuned": base, "rule_best": best, "tuned_best": best}
+    return {name: round(variants[name.partition("_")[0]].ms / least, 4) for name, least in ways.items()}
 
 
 # --- data ------------------------------------------------------------------------------------------------------------
@@ -177,18 +243,17 @@ def without_failed(rows: list[Row]) -> list[Row]:
 
 def over(rows: list[Row]) -> list[Row]:
     """Rows that do not keep the bound."""
-    return [row for row in rows if "failed" in row or max(row["rule"], row["tuned"]) > MOST]
+    return [row for row in rows if "failed" in row or max(row[way] for way in WAYS if way in row) > MOST]
 
 
 def bounds(rows: list[Row]) -> list[Bound]:
     timed = [row for row in rows if "failed" not in row]
     failed = Bound("problems that failed", len(rows) - len(timed), 0)
-    slowest = [(way, max(timed, key=lambda row: row[way])) for way in ("rule", "tuned") if timed]
-    name = {"rule": "planned by the rule", "tuned": "tuned"}
+    slowest = [(way, max(timed, key=lambda row: row[way])) for way in WAYS if timed and way in timed[0]]
     return [
         *(
-            Bound(f"slowest of {len(timed)}, {name[w]}, of cuFFT + kernels: {r['problem']}, {r['side']}", r[w], MOST)
-            for w, r in slowest
+            Bound(f"slowest of {len(timed)}, {WAYS[way]}: {row['problem']}, {row['side']}", row[way], MOST)
+            for way, row in slowest
         ),
         failed,
     ]

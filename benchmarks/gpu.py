@@ -7,13 +7,15 @@ host's, however short they are.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import functools
 import importlib
 import math
 import random
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from benchmarks import harness
 
 SAMPLES, MOST_CALLS, SAMPLE_MS = 25, 20, 0.2
 PACKAGES = ["mathfuse", "numpy", "cupy-cuda13x", "cupy-cuda12x", "torch", "nvmath-python", "numba", "numba-cuda"]
+LOCK: str | None = None  # a file that processes share which measure one at a time
 SPIN = r"""
 extern "C" __global__ void hold(long long nanoseconds) {
     long long start, now;
@@ -132,8 +135,24 @@ def copy_speed(nbytes: int = 1 << 29) -> float:
     return 2 * nbytes / copy.ms * 1e3
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """While no other process that has the same `LOCK` measures."""
+    if LOCK is None:
+        yield
+        return
+    with open(LOCK, "a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
+        yield
+
+
 def race(variants: Sequence[Variant], samples: int = SAMPLES) -> None:
     """Time all variants anew, in another order each round."""
+    with alone():
+        _race(variants, samples)
+
+
+def _race(variants: Sequence[Variant], samples: int) -> None:
     cp = cupy()
     hold, stamps = _hold(), []
     plans = {id(variant): _calls(variant, hold) for variant in variants}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -152,7 +155,30 @@ def test_bounds_of_elementwise_kernels_and_filters():
     assert [bound.value for bound in convolve.bounds(rows)] == [0.5]
 
 
-# --- the sweep's problems --------------------------------------------------------------------------------------------
+# --- the sweep --------------------------------------------------------------------------------------------
+
+
+def test_processes_share_the_problems_and_what_is_over_a_bound_is_measured_again(monkeypatch, tmp_path):
+    rows = [sweep_row(problem, "both", 1.5 if k == 1 else 0.5, 0.5) for k, problem in enumerate(SECTIONS["2d"])]
+
+    def play(command):
+        folder, (i, n) = Path(command[-5].partition("=")[2]), map(int, command[-3:-1])
+        records.save(fft_sweep.NAME, {**MACHINE, "settings": {}}, rows[i::n], [], folder)
+        return SimpleNamespace(wait=lambda: 0)
+
+    monkeypatch.setattr(fft_sweep.subprocess, "Popen", play)
+    monkeypatch.setattr(fft_sweep, "measured", lambda problem, samples: [{"problem": str(problem), "rule": 1.0}])
+    monkeypatch.setattr(fft_sweep, "line", str)
+    monkeypatch.setattr(fft_sweep, "bounds", lambda rows: [])
+    fft_sweep.main(
+        argparse.Namespace(
+            processes=4, samples=9, limit=9.0, sections=["2d"], results=tmp_path, resume=False, part=None
+        )
+    )
+    found = records.load(fft_sweep.NAME, tmp_path)["rows"]
+    assert [row["problem"] for row in found] == [str(problem) for problem in SECTIONS["2d"]]
+    assert found[1] == {"section": rows[1]["section"], "problem": rows[1]["problem"], "rule": 1.0}
+    assert found[2:] == rows[2:]
 
 
 def test_the_sweep_has_each_problem_once_and_what_it_is_to_cover():
