@@ -125,6 +125,16 @@ def _watch(survey: _Survey) -> Callable[[], bool]:
                 if isinstance(module, ModuleType):
                     places.append((module, attributes[count], _attribute(module, attributes[count])))
 
+    def code_unchanged() -> bool:
+        for reference, (code, defaults, named) in codes:
+            function = reference()
+            if function is None or function.__code__ is not code or function.__defaults__ is not defaults:
+                return False
+            now = function.__kwdefaults__
+            if (now or named) and not _alike(now or {}, named):
+                return False
+        return True
+
     def unchanged() -> bool:
         for scope, name, value in names:
             if scope.get(name, MISSING) is not value:
@@ -135,16 +145,9 @@ def _watch(survey: _Survey) -> Callable[[], bool]:
         for cell, value in cells:
             if _content(cell) is not value:
                 return False
-        for reference, (code, defaults, named) in codes:
-            function = reference()
-            if function is None or function.__code__ is not code or function.__defaults__ is not defaults:
-                return False
-            now = function.__kwdefaults__
-            if (now or named) and not _alike(now or {}, named):
-                return False
-        return True
+        return code_unchanged()
 
-    return unchanged
+    return unchanged if names or places or cells else code_unchanged
 
 
 def _alike(a: dict[str, Any], b: dict[str, Any]) -> bool:

@@ -59,12 +59,12 @@ def key_of(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> 
     framework = _frameworks.get(type(positional[0]))
     if framework is None:
         return None
-    parts: list[Hashable] = [name, framework.layout_key(positional[0])]
+    key: tuple[Hashable, ...] = name, framework.layout_key(positional[0])
     for value in positional[1:]:
-        parts.append(value if type(value) in _PLAIN else id(value))  # noqa: PERF401 — most calls have none
+        key += (value if type(value) in _PLAIN else id(value),)
     for word, value in named.items():
-        parts += word, value if type(value) in _PLAIN else id(value)
-    return tuple(parts)
+        key += word, value if type(value) in _PLAIN else id(value)
+    return key
 
 
 def find(key: Hashable | None) -> Shortcut | None:
