@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import scipy.fft
 
-from mathfuse.epilogs import Callback, epilog, prolog
+from mathfuse.epilogs import Callback, constant, epilog, prolog
 from mathfuse.epilogs.values import is_array
 from mathfuse.fusion.elementwise.binding import unwrapped
 from mathfuse.fusion.transforms.choices import Choices
@@ -212,8 +212,9 @@ class Convolution(TransformPlan):
         kernel, there = unwrapped(operands.transfer.bound["kernel"]), self._problems(dtype)[0]
         wanted = complex_of(dtype) if self._kernel_dtype.kind == "c" else real_of(dtype)
         conversion = _CONVERSIONS[wanted] if wanted != self._kernel_dtype else None
-        turns = self._turns(there)
-        after = [*([_conjugated] if self._correlate else []), *([_shifted(turns=turns)] if turns is not None else [])]
+        after = [_conjugated] if self._correlate else []
+        if (turns := self._turns(there)) is not None:
+            after.append(_shifted(turns=turns.astype(complex_of(dtype))))
         axes = tuple(a - self._beyond for a in there.axes)
         spectrum = _TRANSFORMS[there.kind.name](
             kernel,
@@ -223,7 +224,7 @@ class Convolution(TransformPlan):
             epilog=functools.reduce(operator.or_, after) if after else None,
         )
         space_of(spectrum, Choices()).settle()
-        return _convolved(kernel=spectrum)
+        return _convolved(kernel=constant(spectrum))
 
     def _turns(self, there: Problem) -> np.ndarray | None:
         """For each axis the factors of the kernel's spectrum that have the result begin at its start; None for ones."""

@@ -48,3 +48,13 @@ def test_rows_are_padded_and_cut_between_rows_and_columns(gpu, mode, rows):
     assert columns.count("8 rows interleaved") == 2
     assert (f"{rows} kept" in columns) == (rows < 24)
     assert f"× {2 * rows}" in back
+
+
+@pytest.mark.parametrize("mode", ["full", "same"])
+def test_the_kernel_s_spectrum_has_the_precision_of_the_input_and_the_layout_of_columns(gpu, mode):
+    x, kernel = numbers((2, 16, 10), "f4"), numbers((9, 3), "f8")
+    plan = mf.fft.Convolution(gpu.array(x), gpu.array(kernel), mode).plan(strategy="kernel")
+    (pipeline,) = plan._prepared._by_axis.values()
+    spectrum = pipeline.functions["transfer"].arrays["kernel"]
+    assert spectrum.dtype == np.complex64
+    assert spectrum.strides[0] == 8
