@@ -415,10 +415,12 @@ class _Builder:
                 if side:
                     return buffer, side
         order = interleaved(self.out.layout.order(), group, batch)
-        if self.here.tile > 1 and family == "c2c":
-            order = self.here.layout.order()
-        turned = family != "c2r" and split == 0 and order[-2:] == self.tiled
-        room = self._room(order, TILE if turned and self.shape[self.tiled[0]] % TILE == 0 else 1)
+        turned = self.here.layout.order() if self.here.tile > 1 else order
+        fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
+        if fits and self.shape[self.tiled[0]] % TILE == 0:
+            room = self._room(turned, TILE)
+        else:
+            room = self._room(order)
         return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:

@@ -50,6 +50,15 @@ def test_rows_are_padded_and_cut_between_rows_and_columns(gpu, mode, rows):
     assert f"× {2 * rows}" in back
 
 
+@pytest.mark.parametrize("size", [(16, 10), (15, 10), (9, 8)])
+@pytest.mark.parametrize("axes", [(1, 2), (2, 1), (0, 2), (0, 1, 2)])
+def test_rows_of_any_number_are_kept(gpu, size, axes):
+    x, kernel = numbers((2, *size), "f4"), numbers((2 if 0 in axes else 1, 3 if 1 in axes else 1, 3), "f4")
+    axes = axes if 2 in axes else (1, 2)
+    plan = mf.fft.Convolution(gpu.array(x), gpu.array(kernel), "full", axes).plan(strategy="kernel")
+    close(gpu.numpy(plan.execute()), expected(x, kernel, "full", axes))
+
+
 @pytest.mark.parametrize("mode", ["full", "same"])
 def test_the_kernel_s_spectrum_has_the_precision_of_the_input_and_the_layout_of_columns(gpu, mode):
     x, kernel = numbers((2, 16, 10), "f4"), numbers((9, 3), "f8")
