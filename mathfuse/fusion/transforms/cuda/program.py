@@ -409,18 +409,19 @@ class _Builder:
     def _target(self, family: Family, group: Shape, batch: Shape, split: int, last: bool) -> tuple[Buffer, Side]:
         """Where a transform writes: to the result at last, else where its input lies if it may, or to a room."""
         in_place = [self.here] if self.here.writable and family == "c2c" else []
+        # Where the lines of the source follow each other evenly, those of the target need not.
+        even = self.fuse.block and split == 0 and self.here.tile == 1
+        splits = range(max(1, len(batch))) if even else (split,)
         for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
             if (buffer.layout.shape, buffer.layout.dtype) == (self.shape, self.dtype):
-                side = _seen(buffer, group, batch, split)
-                if side:
+                sides = (_seen(buffer, group, batch, k) for k in splits)
+                if side := next(filter(None, sides), None):
                     return buffer, side
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
-        if fits and self.shape[self.tiled[0]] % TILE == 0:
-            room = self._room(turned, TILE)
-        else:
-            room = self._room(order)
+        fits = fits and self.shape[self.tiled[0]] % TILE == 0
+        room = self._room(turned, TILE) if fits else self._room(order)
         return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
