@@ -39,10 +39,11 @@ def write(path: Path_, header: Mapping[str, Any], artifacts: Mapping[str, Artifa
     text = json.dumps(header, default=lambda number: number.item()).encode()  # NumPy's
     body = _HEAD.pack(MAGIC, VERSION, len(text), len(entries)) + text
     body += b"".join(_SIZE.pack(len(entry)) + entry for entry in entries)
-    temporary = Path(f"{os.fspath(path)}.{secrets.token_hex(4)}.tmp")
+    target = Path(os.path.realpath(path))
+    temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(body + _digest(body))
-        os.replace(temporary, path)
+        os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -106,6 +106,14 @@ def test_numbers_may_be_given_anew(path):
         mf.fft.FFT.load(path, X, w=W, sigma=1)
 
 
+def test_torch_tensors_serve_where_numpy_arrays_were_saved(path):
+    torch = pytest.importorskip("torch")
+    expected = saved_plan(path).execute()
+    found = mf.fft.FFT.load(path, torch.from_numpy(X), w=torch.from_numpy(W)).execute()
+    assert isinstance(found, torch.Tensor)
+    np.testing.assert_array_equal(found.numpy(), expected)
+
+
 def test_choices_are_kept(path):
     saved_plan(path, workers=np.int64(1), block_bytes=4096, backend="pocketfft")
     text = str(mf.fft.FFT.load(path, X, w=W).explain())
@@ -228,6 +236,15 @@ def test_a_file_is_whole_or_not_there(path, monkeypatch):
         saved.write(path, {}, {})
     assert path.read_bytes() == b"before"
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_link_stays_a_link_and_names_may_be_long(path):
+    link, long = path.with_name("link"), path.with_name("a" * 250)
+    link.symlink_to(path)
+    for place in (link, long):
+        saved.write(place, {"a": 1}, {})
+    assert link.is_symlink()
+    assert saved.read(path) == saved.read(long) == ({"a": 1}, {})
 
 
 def test_a_file_has_the_usual_permissions(path):

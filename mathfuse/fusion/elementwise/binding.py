@@ -72,7 +72,7 @@ def described(value: Any) -> str:
     value = unwrapped(value)
     if is_scalar(value) or not hasattr(value, "shape"):
         return an(type(value).__name__)
-    return f"{value.dtype} of shape {tuple(value.shape)}"
+    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
 
 
 def unwrapped(value: Any) -> Any:
