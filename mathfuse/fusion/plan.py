@@ -255,7 +255,9 @@ class Plan(Generic[Operands, Choices]):
         saved.keep(artifacts)
         plan.plan(**choices)
         if new := plan._artifacts.keys() - artifacts.keys():
-            logger.info("plan file %s does not fit this machine or program: %d artifacts compiled anew", path, len(new))
+            logger.info(
+                "plan file %s lacks %d artifacts for this machine, program or operands: made anew", path, len(new)
+            )
         return plan
 
     def _told(self, operands: Operands, choices: Choices) -> dict[str, Any]:

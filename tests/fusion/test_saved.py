@@ -134,7 +134,7 @@ def test_a_callback_that_changed_is_compiled_anew(path, monkeypatch, caplog, sto
         plan = mf.fft.FFT.load(path, X, w=W)
     np.testing.assert_allclose(plan.execute(), np.fft.rfft2(X + 0.5) * W * 2 + 1, rtol=0, atol=1e-4)
     (line,) = [record.message for record in caplog.records if "plan file" in record.message]
-    assert "does not fit this machine or program" in line
+    assert "for this machine, program or operands: made anew" in line
 
 
 @on_gpu
