@@ -43,7 +43,7 @@ def resolve(reference: Reference) -> FunctionType:
         return _LOADED.get(digest) or _LOADED.setdefault(digest, pickle.loads(reference))
     function = _lookup(*reference)
     if not isinstance(function, FunctionType):
-        raise CallbackError(f"a pickled callback is {'.'.join(reference)}, and there is no such function any more")
+        raise CallbackError(f"a stored callback is {'.'.join(reference)}, and there is no such function any more")
     return function
 
 

@@ -209,12 +209,18 @@ class Plan(Generic[Operands, Choices]):
         """Write the plan to a file, from which `load` makes it again in another process without compiling.
 
         It carries what was specified and chosen, callbacks by module and name with the numbers bound to them, and the
-        compiled code; no array.
+        compiled code; no array. Callbacks of a script or notebook itself do not do: another process does not find them.
+
+        Parameters
+        ----------
+        path : path-like
+            The file; one that is there is replaced once the new one is complete.
 
         Raises
         ------
         PlanError
-            Before `plan`, after `free`; if a callback is not found by its name in another process.
+            Before `plan`, after `free`; if a callback is not found by its name in another process, or two callbacks
+            have different arrays under one name.
         OSError
             If the file cannot be written.
         """
@@ -229,8 +235,9 @@ class Plan(Generic[Operands, Choices]):
     def load(cls: type[Self], path: saved.Path_, x: Any, /, **operands: Any) -> Self:
         """The plan that `save` wrote, ready to execute.
 
-        Where the file was made for another GPU or processor, or by other versions, or where a callback has changed
-        since, the plan is compiled anew, which is logged.
+        Where the file was made for another GPU or processor, or by other versions, or where a callback or the type of
+        an operand has changed since, the plan is compiled anew, which is logged. Load only files that you trust: the
+        modules that they name are imported, and the code in them goes into the cache and is run.
 
         Parameters
         ----------
@@ -239,12 +246,15 @@ class Plan(Generic[Operands, Choices]):
         x : array
             The input, of the dtype and shape of the one that was saved.
         **operands
-            The callbacks' operands by name: all arrays, and numbers in place of those in the file.
+            The callbacks' operands by name: all arrays, and numbers in place of those in the file. A name that several
+            callbacks have is given to all of them.
 
         Raises
         ------
         PlanError
-            If the file is damaged or of another plan, `x` does not fit, or operands are missing.
+            If the file is damaged or of another plan, a callback is gone, `x` or operands do not fit or are missing.
+        CallbackError, UnsupportedError
+            As for `plan`.
         OSError
             If the file cannot be read.
         """

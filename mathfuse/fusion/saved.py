@@ -19,7 +19,7 @@ import numpy as np
 from mathfuse.epilogs import Callback
 from mathfuse.epilogs.callback import Link
 from mathfuse.epilogs.pickling import reference, resolve
-from mathfuse.epilogs.values import is_scalar
+from mathfuse.epilogs.values import Constant, is_scalar
 from mathfuse.runtime.cache import Artifact, decode_any, default_store, encode
 from mathfuse.runtime.errors import CallbackError, PlanError
 
@@ -39,11 +39,13 @@ def write(path: Path_, header: Mapping[str, Any], artifacts: Mapping[str, Artifa
     text = json.dumps(header, default=lambda number: number.item()).encode()  # NumPy's
     body = _HEAD.pack(MAGIC, VERSION, len(text), len(entries)) + text
     body += b"".join(_SIZE.pack(len(entry)) + entry for entry in entries)
-    target = Path(os.path.realpath(path))
+    target = Path(os.path.realpath(os.fsdecode(path)))
     temporary = target.with_name(f".{secrets.token_hex(8)}.tmp")
     try:
         temporary.write_bytes(body + _digest(body))
         os.replace(temporary, target)
+    except OSError as error:
+        raise type(error)(error.errno, error.strerror, os.fsdecode(path)) from None
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -56,7 +58,7 @@ def read(path: Path_) -> tuple[dict[str, Any], dict[str, Artifact]]:
     PlanError
         If it is no plan file, of another version, or damaged.
     """
-    content = Path(path).read_bytes()
+    content = Path(os.fsdecode(path)).read_bytes()
     if not content.startswith(MAGIC):
         raise PlanError(f"{path} is no plan file")
     try:
@@ -93,15 +95,26 @@ def _digest(body: bytes) -> bytes:
 # --- callbacks -------------------------------------------------------------------------------------------------------
 
 
-def described(callback: Callback | None) -> dict[str, Any] | None:
-    """A callback as JSON: its functions by name, and bound numbers.
+def described(callbacks: Mapping[str, Callback | None]) -> dict[str, Any]:
+    """Callbacks by their roles as JSON: functions by name, bound numbers, and the names of arrays.
 
     Raises
     ------
     PlanError
-        If another process does not find a function by its name.
+        If another process does not find a function by its name, or one name stands for two arrays.
     """
-    return {"kind": callback.kind, "links": [_link(link) for link in callback.links]} if callback else None
+    arrays: dict[str, Any] = {}
+    for link in (link for callback in callbacks.values() if callback for link in callback.links):
+        for name, value in link.bindings:
+            if not is_scalar(value) and arrays.setdefault(name, _array(value)) is not _array(value):
+                raise PlanError(
+                    f"operand {name!r} is another array in each of two callbacks: a file needs a name for each"
+                )
+    return {
+        role: {"kind": callback.kind, "links": [_link(link) for link in callback.links]}
+        for role, callback in callbacks.items()
+        if callback
+    }
 
 
 def _link(link: Link) -> dict[str, Any]:
@@ -112,7 +125,18 @@ def _link(link: Link) -> dict[str, Any]:
             "process: define it at the top level of a module that can be imported"
         )
     numbers = {name: _plain(value) for name, value in link.bindings if is_scalar(value)}
-    return {"function": found, "fastmath": link.fastmath, "precision": link.precision, "numbers": numbers}
+    arrays = [name for name, value in link.bindings if not is_scalar(value)]
+    return {
+        "function": found,
+        "fastmath": link.fastmath,
+        "precision": link.precision,
+        "numbers": numbers,
+        "arrays": arrays,
+    }
+
+
+def _array(value: Any) -> Any:
+    return value.array if isinstance(value, Constant) else value
 
 
 def _plain(value: Any) -> tuple[str, Any]:
@@ -120,30 +144,43 @@ def _plain(value: Any) -> tuple[str, Any]:
     return type(value).__name__, [value.real, value.imag] if isinstance(value, complex) else value
 
 
-def restored(data: Mapping[str, Any] | None, operands: Mapping[str, Any], path: Path_) -> Callback | None:
-    """The callback that `described` tells of, with its operands bound.
+def restored(data: Mapping[str, Any], operands: Mapping[str, Any], path: Path_) -> dict[str, Callback]:
+    """The callbacks that `described` tells of, by their roles, with operands bound.
+
+    What stands for an array takes anything; a number is replaced by a number only.
 
     Raises
     ------
     PlanError
-        If a function is gone, or an operand that is no number is not given.
+        If a function is gone, an array is not given, or what is given has no place.
     """
-    if data is None:
-        return None
+    every = [link for callback in data.values() for link in callback["links"]]
+    arrays = {name for link in every for name in link["arrays"]}
+    numbers = {name for link in every for name in link["numbers"]}
+    if missing := sorted(arrays - operands.keys()):
+        raise PlanError(f"{path} needs the operands {', '.join(missing)}: give them by name")
+    if unknown := [name for name in operands if name not in arrays | numbers]:
+        raise PlanError(
+            f"{path} has no operand {unknown[0]!r}; it has: {', '.join(sorted(arrays | numbers)) or 'none'}"
+        )
+    if wrong := [name for name, value in operands.items() if name not in arrays and not is_scalar(value)]:
+        raise PlanError(f"operand {wrong[0]!r} of {path} is a number: give a number")
     try:
-        links = [
-            Link.of(resolve(tuple(link["function"])), data["kind"], link["fastmath"], link["precision"]).bind(
-                {name: _number(*number) for name, number in link["numbers"].items()}
-            )
-            for link in data["links"]
-        ]
+        return {
+            role: Callback(each["kind"], tuple(_relinked(link, each["kind"], operands) for link in each["links"]))
+            for role, each in data.items()
+        }
     except (CallbackError, ImportError) as error:
-        raise PlanError(f"{path} has a callback that is not found any more: {error}") from None
-    callback = Callback(data["kind"], tuple(links))
-    callback = callback(**{name: value for name, value in operands.items() if name in callback.operands})
-    if callback.free:
-        raise PlanError(f"{path} needs the operands {', '.join(callback.free)}: give them by name")
-    return callback
+        raise PlanError(f"{path} has a callback that is not found any more, or does not fit: {error}") from None
+
+
+def _relinked(link: Mapping[str, Any], kind: str, operands: Mapping[str, Any]) -> Link:
+    function = resolve(tuple(link["function"]))
+    values = {name: _number(*number) for name, number in link["numbers"].items()}
+    values |= {name: value for name, value in operands.items() if name in values and is_scalar(value)}
+    values |= {name: operands[name] for name in link["arrays"]}
+    made = Callback(kind, (Link.of(function, kind, link["fastmath"], link["precision"]),))
+    return made(**values).links[0]
 
 
 def _number(kind: str, value: Any) -> Any:

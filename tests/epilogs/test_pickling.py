@@ -135,7 +135,7 @@ def test_code_travels_as_it_is_at_the_moment():
 def test_a_function_that_is_gone(monkeypatch):
     data = pickle.dumps(affine)
     monkeypatch.delattr(sys.modules[__name__], "affine")
-    with pytest.raises(CallbackError, match=r"a pickled callback is .*\.?test_pickling.affine, and there is no such"):
+    with pytest.raises(CallbackError, match=r"a stored callback is .*\.?test_pickling.affine, and there is no such"):
         pickle.loads(data)
 
 

@@ -9,5 +9,20 @@ def weighted(value, index, w, gain=1.0):
 
 
 @mf.prolog
+def windowed(value, index, w):
+    return value * w[index[-1]]
+
+
+@mf.epilog
+def scaled(value, w):
+    return value * w
+
+
+@mf.epilog
+def gained(value, kernel):
+    return value * kernel
+
+
+@mf.prolog
 def shifted(value, offset):
     return value + offset

@@ -19,7 +19,7 @@ from mathfuse.runtime.cache import Artifact, default_store
 from tests.spaces import CUPY, everywhere, on_gpu
 
 from . import callbacks_by_name
-from .callbacks_by_name import shifted, weighted
+from .callbacks_by_name import gained, scaled, shifted, weighted, windowed
 
 ROOT = Path(__file__).parents[2]
 RNG = np.random.default_rng(5)
@@ -102,7 +102,7 @@ def test_numbers_may_be_given_anew(path):
     plan = saved_plan(path)
     expected = plan.reset_operands(gain=3, offset=-1.0).execute()
     np.testing.assert_array_equal(mf.fft.FFT.load(path, X, w=W, gain=3, offset=-1.0).execute(), expected)
-    with pytest.raises(mf.PlanError, match=r"has no operand 'sigma'; it has: offset, w, gain"):
+    with pytest.raises(mf.PlanError, match=r"has no operand 'sigma'; it has: gain, offset, w"):
         mf.fft.FFT.load(path, X, w=W, sigma=1)
 
 
@@ -112,6 +112,41 @@ def test_torch_tensors_serve_where_numpy_arrays_were_saved(path):
     found = mf.fft.FFT.load(path, torch.from_numpy(X), w=torch.from_numpy(W)).execute()
     assert isinstance(found, torch.Tensor)
     np.testing.assert_array_equal(found.numpy(), expected)
+
+
+def test_numbers_and_arrays_of_one_name_stay_apart(path):
+    row, kernel = W[0].repeat(2)[:10], W[:2, :3]
+    plans = (
+        (mf.fft.FFT(X, kind="rfft"), {"prolog": windowed(w=row), "epilog": scaled(w=2.0)}, {"w": row}),
+        (mf.fft.Convolution(X, kernel), {"epilog": gained(kernel=2.0)}, {"kernel": kernel}),
+    )
+    for plan, choices, operands in plans:
+        plan.plan(**choices)
+        plan.save(path)
+        loaded = type(plan).load(path, X, **operands)
+        np.testing.assert_array_equal(loaded.execute(), plan.execute())
+    two = mf.fft.FFT(X, kind="rfft").plan(prolog=windowed(w=row), epilog=scaled(w=W))
+    with pytest.raises(mf.PlanError, match="operand 'w' is another array in each of two callbacks"):
+        two.save(path)
+    mf.fft.FFT(X, kind="rfft").plan(epilog=scaled(w=2.0)).save(path)
+    with pytest.raises(mf.PlanError, match=r"operand 'w' of .* is a number: give a number"):
+        mf.fft.FFT.load(path, X, w=W)
+
+
+def test_arrays_in_the_place_of_defaults_have_to_be_given(path):
+    plan = mf.fft.FFT(X, kind="rfft2").plan(epilog=weighted(w=W, gain=W[:1, :1].repeat(6, 1)))
+    plan.save(path)
+    with pytest.raises(mf.PlanError, match="needs the operands gain: give them by name"):
+        mf.fft.FFT.load(path, X, w=W)
+
+
+def test_paths_of_every_kind(path):
+    plan = saved_plan(path)
+    for place in (path, str(path), os.fsencode(path)):
+        plan.save(place)
+        mf.fft.FFT.load(place, X, w=W)
+    with pytest.raises(FileNotFoundError, match=r"no folder/a\.plan"):
+        plan.save(path.parent / "no folder" / "a.plan")
 
 
 def test_choices_are_kept(path):
@@ -231,7 +266,7 @@ def test_a_cache_that_keeps_nothing(path, monkeypatch, tmp_path):
 
 def test_a_file_is_whole_or_not_there(path, monkeypatch):
     path.write_bytes(b"before")
-    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError("no space")))
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(28, "no space")))
     with pytest.raises(OSError, match="no space"):
         saved.write(path, {}, {})
     assert path.read_bytes() == b"before"
@@ -263,4 +298,4 @@ def test_artifacts_come_back(path, store):
     saved.keep(found)
     assert found == {"a key": artifact}
     assert default_store().get("a key") == artifact
-    assert json.dumps(saved.described(weighted(gain=np.float32(0.5)))).count("0.5") == 1
+    assert json.dumps(saved.described({"epilog": weighted(gain=np.float32(0.5))})).count("0.5") == 1

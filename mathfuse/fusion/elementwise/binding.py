@@ -123,7 +123,7 @@ def check_output(view: Any, shape: Shape, dtype: np.dtype) -> None:
 def check_overlap(out: Any, x: Any, in_place: bool) -> None:
     """Raise PlanError if `out` shares memory with `x` where it may not."""
     if arrays.overlaps(out, x) and not (in_place and arrays.same_view(out, x)):
-        how = "pass x itself as out" if in_place else "this plan cannot work in place"
+        how = "pass x itself as out" if in_place else "leave out away, since this plan cannot work in place"
         raise PlanError(f"out overlaps the input in memory: {how}, or give memory of its own")
 
 

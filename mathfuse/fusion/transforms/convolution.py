@@ -109,7 +109,8 @@ class Convolution(TransformPlan):
         The input, as for `FFT`.
     kernel : array
         Of the rank of `x`, or of less, for the last axes of `x`; along axes that are not transformed its extents
-        broadcast to those of `x`. In CPU memory, or where `x` is. `plan` and `reset_operands` read and transform it.
+        broadcast to those of `x`. In CPU memory, or where `x` is. `plan` and each `reset_operands` read and transform
+        it as it is then.
     mode : {"full", "same", "valid", "circular"}
         What of the result is computed: all of it, as much as `x` from the middle, or what owes nothing to zeros beyond
         the edges, as in `scipy.signal.convolve`; "circular" takes `x` for periodic and gives one period.
@@ -156,6 +157,8 @@ class Convolution(TransformPlan):
         self._axes = resolve("fftn", self._shape, None, axes).axes
         self._kernel_shape = (*(1,) * self._beyond, *small)
         self._check()
+        if isinstance(kernel, np.ndarray) and not kernel.dtype.isnative:
+            kernel = kernel.astype(kernel.dtype.newbyteorder("="))
         held = space_of(unwrapped(kernel), Choices()).read(unwrapped(kernel), "kernel")
         self._kernel_dtype = held.view.dtype
         compute_dtype(self._kernel_dtype)
@@ -173,7 +176,8 @@ class Convolution(TransformPlan):
         """Raise PlanError where the kernel does not fit."""
         if lacking := [a for a in self._axes if a < self._beyond]:
             raise PlanError(
-                f"{self._title}: the kernel lacks axis {lacking[0]}: give it that, of one element if need be"
+                f"{self._title}: the kernel's axes are the last ones of x and lack axis {lacking[0]}: "
+                "give it more, as kernel[:, None] does"
             )
         larger = {a for a in self._axes if self._kernel_shape[a] > self._shape[a]}
         for axis, (n, m) in enumerate(zip(self._shape, self._kernel_shape)):
@@ -246,8 +250,15 @@ def convolve(
 
     Parameters
     ----------
-    x, kernel, mode, axes
-        As for `Convolution`.
+    x : array
+        The input, as for `fft`.
+    kernel : array
+        Of the rank of `x`, or of less, for the last axes of `x`; larger or smaller than `x`, but no larger for
+        "circular". It is converted to the precision of `x`.
+    mode : {"full", "same", "valid", "circular"}
+        All of the result, as much as `x` from the middle, what owes nothing to zeros beyond the edges, or one period.
+    axes : int or sequence of int, optional
+        Along which to convolve, by default all of the kernel's.
     out : array, optional
         Where the result goes; `x` itself will do where result and `x` have one shape and dtype.
     stream : optional
@@ -259,9 +270,9 @@ def convolve(
     Returns
     -------
     array
-        Of the framework of `x`, on its device, in its precision; complex if `x` or the kernel is. Along transformed
-        axes its extents are those of x and kernel together less one ("full"), those of x ("same", "circular"), or their
-        difference and one ("valid").
+        Of the framework of `x`, on its device, in its precision (float64 of integers, float32 of float16); complex if
+        `x` or the kernel is. Along transformed axes its extents are those of x and kernel together less one ("full"),
+        those of x ("same", "circular"), or one more than the larger exceeds the smaller ("valid").
 
     Raises
     ------

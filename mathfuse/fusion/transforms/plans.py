@@ -135,7 +135,7 @@ class TransformPlan(Plan[Operands, Choices]):
             "x": binding.described(operands.x),
             "arguments": self._arguments(),
             "choices": {**plain, "strategy": strategy},
-            "callbacks": {role: saved.described(callback) for role, callback in callbacks.items()},
+            "callbacks": saved.described(callbacks),
         }
 
     @classmethod
@@ -144,12 +144,9 @@ class TransformPlan(Plan[Operands, Choices]):
     ) -> tuple[Made, dict[str, Any]]:
         if header["x"] != (given := binding.described(x)):
             raise PlanError(f"{path} is a plan for {header['x']}, and x is {given}: make a new {cls.__name__}")
-        callbacks = {role: saved.restored(data, operands, path) for role, data in header["callbacks"].items()}
-        known = [name for callback in callbacks.values() if callback for name in callback.operands]
-        if unknown := [name for name in operands if name not in known]:
-            raise PlanError(f"{path} has no operand {unknown[0]!r}; it has: {', '.join(known) or 'none'}")
-        sides = {role: callback for role, callback in callbacks.items() if role != "transfer" and callback}
-        return cls._of(x, callbacks["transfer"], header["arguments"]), {**header["choices"], **sides}
+        sides = saved.restored(header["callbacks"], operands, path)
+        transfer = sides.pop("transfer", None)
+        return cls._of(x, transfer, header["arguments"]), {**header["choices"], **sides}
 
     def _replace(
         self, operands: Operands, choices: Choices, x: Any, named: Mapping[str, Any]
