@@ -205,7 +205,7 @@ class Plan(Generic[Operands, Choices]):
         """What was chosen and why, what was rejected, the passes over memory and the workspace."""
         return self._ready("explain").explanation
 
-    def save(self, path: saved.Path_) -> None:
+    def save(self, path: saved.FilePath) -> None:
         """Write the plan to a file, from which `load` makes it again in another process without compiling.
 
         It carries what was specified and chosen, callbacks by module and name with the numbers bound to them, and the
@@ -232,7 +232,7 @@ class Plan(Generic[Operands, Choices]):
             saved.write(path, {"plan": type(self).__name__, **self._told(held, choices)}, self._artifacts)
 
     @classmethod
-    def load(cls: type[Self], path: saved.Path_, x: Any, /, **operands: Any) -> Self:
+    def load(cls: type[Self], path: saved.FilePath, x: Any, /, **operands: Any) -> Self:
         """The plan that `save` wrote, ready to execute.
 
         Where the file was made for another GPU or processor, or by other versions, or where a callback or the type of
@@ -276,7 +276,7 @@ class Plan(Generic[Operands, Choices]):
 
     @classmethod
     def _remade(
-        cls: type[Self], header: Mapping[str, Any], path: saved.Path_, x: Any, operands: Mapping[str, Any]
+        cls: type[Self], header: Mapping[str, Any], path: saved.FilePath, x: Any, operands: Mapping[str, Any]
     ) -> tuple[Self, dict[str, Any]]:
         """The specified plan, and what its `plan` is to be given."""
         raise AssertionError("a plan supplies _remade")

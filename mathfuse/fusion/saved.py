@@ -27,13 +27,13 @@ MAGIC, VERSION = b"mathfuse plan\n", 1
 _HEAD, _SIZE, _DIGEST_BYTES = struct.Struct("<14sIQI"), struct.Struct("<Q"), 32
 _NUMBERS = {"bool": bool, "int": int, "float": float, "complex": complex}
 
-Path_ = str | os.PathLike[str]
+FilePath = str | os.PathLike[str]
 
 
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path_, header: Mapping[str, Any], artifacts: Mapping[str, Artifact]) -> None:
+def write(path: FilePath, header: Mapping[str, Any], artifacts: Mapping[str, Artifact]) -> None:
     """Write a file; it appears under its name only when complete."""
     entries = [encode(key, artifact) for key, artifact in sorted(artifacts.items(), key=lambda item: item[0])]
     text = json.dumps(header, default=lambda number: number.item()).encode()  # NumPy's
@@ -50,7 +50,7 @@ def write(path: Path_, header: Mapping[str, Any], artifacts: Mapping[str, Artifa
         temporary.unlink(missing_ok=True)
 
 
-def read(path: Path_) -> tuple[dict[str, Any], dict[str, Artifact]]:
+def read(path: FilePath) -> tuple[dict[str, Any], dict[str, Artifact]]:
     """The header and the artifacts by key.
 
     Raises
@@ -144,7 +144,7 @@ def _plain(value: Any) -> tuple[str, Any]:
     return type(value).__name__, [value.real, value.imag] if isinstance(value, complex) else value
 
 
-def restored(data: Mapping[str, Any], operands: Mapping[str, Any], path: Path_) -> dict[str, Callback]:
+def restored(data: Mapping[str, Any], operands: Mapping[str, Any], path: FilePath) -> dict[str, Callback]:
     """The callbacks that `described` tells of, by their roles, with operands bound.
 
     What stands for an array takes anything; a number is replaced by a number only.

@@ -140,7 +140,7 @@ class TransformPlan(Plan[Operands, Choices]):
 
     @classmethod
     def _remade(
-        cls: type[Made], header: Mapping[str, Any], path: saved.Path_, x: Any, operands: Mapping[str, Any]
+        cls: type[Made], header: Mapping[str, Any], path: saved.FilePath, x: Any, operands: Mapping[str, Any]
     ) -> tuple[Made, dict[str, Any]]:
         if header["x"] != (given := binding.described(x)):
             raise PlanError(f"{path} is a plan for {header['x']}, and x is {given}: make a new {cls.__name__}")

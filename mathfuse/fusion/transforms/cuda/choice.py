@@ -125,7 +125,8 @@ def choose(
     programs = candidates(pipeline, x, out, arch)
     found = [(program, flaw(program, version)) for program in programs]
     rejected = [(label(p), why) for p, why in found if why]
-    if why := unfit(build(pipeline, x, out, BLOCKS), pipeline, arch):
+    if not any(program.fuse.block for program in programs):
+        why = unfit(build(pipeline, x, out, BLOCKS), pipeline, arch)
         if strategy == "kernel":
             raise UnsupportedError(f'{why}: take strategy="callback" or "sequence", or leave the choice open')
         rejected.append(("kernel", why))
