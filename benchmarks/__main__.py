@@ -16,7 +16,7 @@ BENCHMARKS = {
 }
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="NAME")
     for name, module in BENCHMARKS.items():
@@ -24,7 +24,11 @@ def main() -> None:
         command = commands.add_parser(name, help=summary.replace("%", "%%"), description=summary)
         module.add_arguments(command)
         command.set_defaults(run=module.main)
-    arguments = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    arguments = parser().parse_args()
     arguments.run(arguments)
 
 

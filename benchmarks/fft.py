@@ -14,8 +14,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     for name, module in PARTS.items():
         part = parts.add_parser(name, help=(module.__doc__ or "").splitlines()[0])
         module.add_arguments(part)
-        part.set_defaults(part=module.main)
+        part.set_defaults(measure=module.main)
 
 
 def main(arguments: argparse.Namespace) -> None:
-    arguments.part(arguments)
+    arguments.measure(arguments)

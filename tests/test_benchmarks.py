@@ -6,14 +6,15 @@ import argparse
 import math
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from benchmarks import (
+    __main__,
     convolve,
     elementwise,
+    fft,
     fft_blocks,
     fft_callbacks,
     fft_sweep,
@@ -162,8 +163,10 @@ def test_processes_share_the_problems_and_what_is_over_a_bound_is_measured_again
     rows = [sweep_row(problem, "both", 1.5 if k == 1 else 0.5, 0.5) for k, problem in enumerate(SECTIONS["2d"])]
 
     def play(command):
-        folder, (i, n) = Path(command[-5].partition("=")[2]), map(int, command[-3:-1])
-        records.save(fft_sweep.NAME, {**MACHINE, "settings": {}}, rows[i::n], [], folder)
+        arguments = __main__.parser().parse_args(command[3:])  # after python -m benchmarks
+        assert (arguments.run, arguments.measure) == (fft.main, fft_sweep.main)
+        i, n = map(int, arguments.part[:2])
+        records.save(fft_sweep.NAME, {**MACHINE, "settings": {}}, rows[i::n], [], arguments.results)
         return SimpleNamespace(wait=lambda: 0)
 
     monkeypatch.setattr(fft_sweep.subprocess, "Popen", play)

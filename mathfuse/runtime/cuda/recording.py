@@ -18,9 +18,10 @@ from mathfuse.runtime.cuda.kernels import Configuration
 from mathfuse.runtime.errors import ToolchainError
 
 # CUstreamCaptureMode, CUstream_flags, CUgraphNodeType, CUlaunchAttributeID
-THREAD_LOCAL, NON_BLOCKING, KERNEL_NODE = 1, 1, 0
+RELAXED, NON_BLOCKING, KERNEL_NODE = 2, 1, 0  # relaxed: what Python's garbage collector frees may not break a capture
 COOPERATIVE, CLUSTER = 2, 4  # what a plain launch would lose
 SHIFTS = 1 << 20, 1 << 21  # between the addresses of two captures; alignment stays as it is
+ATTEMPTS = 3  # padding holds anything, also what looks as if two kernels differed
 
 Place = tuple[int, int, int, int]  # parameter, offset, 0 for the source and 1 for the target, distance from its address
 
@@ -77,19 +78,22 @@ def record(call: Callable[[int, int, int], None], source: int, target: int, stre
     holds the device guard.
     """
     shifts = SHIFTS if source != target else SHIFTS[:1] * 2
-    try:
-        with _stream() as scratch:
-            captured = [
-                _captured(lambda: call(source + near, target + far, scratch), scratch)  # noqa: B023 — called at once
-                for near, far in 2 * ((0, 0), shifts)
-            ]
-    except ToolchainError:
-        return None
-    nodes = [node for node in captured if node]
-    if len(nodes) < len(captured):
-        return None
-    places = find_places(nodes[::2], nodes[1::2], {shifts[1]: (1, target), shifts[0]: (0, source)})
-    return None if places is None else Recording(nodes[0], places, stream)
+    sides = {shifts[1]: (1, target), shifts[0]: (0, source)}
+    for _ in range(ATTEMPTS):
+        try:
+            with _stream() as scratch:
+                captured = [
+                    _captured(lambda: call(source + near, target + far, scratch), scratch)  # noqa: B023 — called at once
+                    for near, far in 2 * ((0, 0), shifts)
+                ]
+        except ToolchainError:
+            continue
+        nodes = [node for node in captured if node]
+        if len(nodes) < len(captured):
+            return None
+        if (places := find_places(nodes[::2], nodes[1::2], sides)) is not None:
+            return Recording(nodes[0], places, stream)
+    return None
 
 
 def find_places(first: list[Node], moved: list[Node], shifts: dict[int, tuple[int, int]]) -> list[Place] | None:
@@ -138,7 +142,7 @@ def _stream() -> Iterator[int]:
 def _captured(call: Callable[[], None], stream: int) -> Node | None:
     """The one node of a captured call; None if there are more, or it is more than a plain launch."""
     graph = c_void_p()
-    check(library().cuStreamBeginCapture_v2(stream, THREAD_LOCAL), "cuStreamBeginCapture")
+    check(library().cuStreamBeginCapture_v2(stream, RELAXED), "cuStreamBeginCapture")
     try:
         call()
     finally:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import struct
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 
-from mathfuse.runtime.cuda.recording import SHIFTS, Node, find_places
+from mathfuse.runtime.cuda import cufft, recording
+from mathfuse.runtime.cuda.recording import ATTEMPTS, SHIFTS, Node, find_places, record
+from mathfuse.runtime.errors import ToolchainError
 
 X, Y = 1 << 40, 1 << 41
 MOVED = {SHIFTS[1]: (1, Y), SHIFTS[0]: (0, X)}
@@ -54,13 +57,64 @@ def test_a_last_word_may_be_short():
     assert find_places([first, first], [moved, moved], MOVED) == [(0, 0, 0, 0)]
 
 
+def unlucky(failures, monkeypatch):
+    """Captures of a kernel of which the first attempts meet what cannot be told from another kernel, or fail."""
+    attempts = iter(failures)
+
+    @contextmanager
+    def stream():
+        nonlocal attempt
+        attempt = next(attempts, None)
+        yield 3
+
+    def captured(call, stream):
+        call()
+        if attempt is ToolchainError:
+            raise ToolchainError("captures are broken")
+        return None if attempt == "two kernels" else node(seen[-1], int(attempt == "padding" and seen[-1] != X))
+
+    attempt, seen = None, []
+    monkeypatch.setattr(recording, "_stream", stream)
+    monkeypatch.setattr(recording, "_captured", captured)
+    monkeypatch.setattr(recording, "Recording", lambda node, places, stream: places)
+    return record(lambda source, target, stream: seen.append(source), X, Y, 0)
+
+
+@pytest.mark.parametrize("failures", [[], ["padding"], [ToolchainError], ["padding", ToolchainError]])
+def test_an_unlucky_attempt_is_made_again(failures, monkeypatch):
+    assert unlucky(failures, monkeypatch) == [(0, 0, 0, 0)]
+
+
+@pytest.mark.parametrize("failures", [["two kernels"], ["padding"] * ATTEMPTS, [ToolchainError] * ATTEMPTS])
+def test_what_stays_different_is_no_recording(failures, monkeypatch):
+    assert unlucky(failures, monkeypatch) is None
+
+
+@pytest.mark.gpu
+def test_what_is_freed_during_a_capture_does_not_break_it():
+    cupy = pytest.importorskip("cupy")
+    copy = cupy.ElementwiseKernel("complex64 x", "complex64 y", "y = x")
+    x, y, left = (
+        cupy.zeros(64, cupy.complex64),
+        cupy.zeros(64, cupy.complex64),
+        [cupy.cuda.Memory(256) for _ in range(4 * ATTEMPTS)],
+    )
+    copy(x, y)  # compiled before
+
+    def call(source: int, target: int, stream: int) -> None:
+        views = (cupy.ndarray(64, cupy.complex64, cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(p, 512, None), 0))
+                 for p in (source, target))  # fmt: skip
+        left.pop()  # as Python's garbage collector may
+        with cupy.cuda.ExternalStream(stream):
+            copy(*views)
+
+    assert record(call, x.data.ptr, y.data.ptr, 0) is not None
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("n", [64, 1000, 4096])
 def test_a_recorded_transform_gives_the_same_bits(n):
     cupy = pytest.importorskip("cupy")
-    from mathfuse.runtime.cuda import cufft
-    from mathfuse.runtime.cuda.recording import record
-
     view = cufft.View((n,), 1, n)
     transform = cufft.Transform(cufft.Call("c2c", False, (n,), 8, view, view), (), 0)
     work = cupy.empty(transform.work_bytes + 16, cupy.uint8)
