@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_size_t, c_ulonglong, c_void_p
 from types import SimpleNamespace
@@ -263,26 +263,19 @@ class device_guard:
             check(library().cuCtxPopCurrent_v2(byref(c_void_p())), "cuCtxPopCurrent")
 
 
-class Fit:
+def fitting(device: int, stream: int) -> Callable[[], bool]:
     """Whether work can be queued on a stream as things are: this thread is on its device, and no graph is captured.
 
-    Two prepared calls that keep Python's lock, .6 µs in all; one thread at a time may ask.
+    It is asked by two prepared calls that keep Python's lock, .6 µs in all; one thread at a time may ask.
     """
+    functions, wanted, handle, current, capture = _quick(), context(device), c_void_p(stream), c_void_p(), c_int()
+    ask, ask_capture = functions.cuCtxGetCurrent, functions.cuStreamIsCapturing
+    place, capture_place = byref(current), byref(capture)
 
-    def __init__(self, device: int, stream: int) -> None:
-        self._context, self._stream = context(device), c_void_p(stream)
-        self._current, self._captured = c_void_p(), c_int()
-        self._places = byref(self._current), byref(self._captured)
-        functions = _quick()
-        self._ask, self._ask_capture = functions.cuCtxGetCurrent, functions.cuStreamIsCapturing
+    def fits() -> bool:
+        return not (ask(place) or current.value != wanted or ask_capture(handle, capture_place) or capture.value)
 
-    def __call__(self) -> bool:
-        return not (
-            self._ask(self._places[0])
-            or self._current.value != self._context
-            or self._ask_capture(self._stream, self._places[1])
-            or self._captured.value
-        )
+    return fits
 
 
 @functools.cache

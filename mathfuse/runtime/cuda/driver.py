@@ -1,12 +1,12 @@
 """Everything that plans ask of CUDA's driver, under one name."""
 
 from mathfuse.runtime.cuda.devices import (
-    Fit,
     architecture,
     capture_of,
     current_device,
     device_count,
     device_guard,
+    fitting,
     is_capturing,
     l2_bytes,
     memory_bandwidth,
@@ -22,7 +22,6 @@ from mathfuse.runtime.cuda.streams import Event, stream_handle, stream_wait, syn
 
 __all__ = [
     "Event",
-    "Fit",
     "Kernel",
     "Launch",
     "Memory",
@@ -35,6 +34,7 @@ __all__ = [
     "device_count",
     "device_guard",
     "device_of",
+    "fitting",
     "is_capturing",
     "l2_bytes",
     "load_kernel",

@@ -8,6 +8,7 @@ everything else. Calls of several kernels gain nothing and are left alone.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ctypes import byref, c_int, c_int64, c_size_t, c_uint, c_void_p
@@ -23,6 +24,7 @@ COOPERATIVE, CLUSTER = 2, 4  # what a plain launch would lose
 SHIFTS = 1 << 20, 1 << 21  # between the addresses of two captures; alignment stays as it is
 ATTEMPTS = 3  # padding holds anything, also what looks as if two kernels differed
 
+Replay = Callable[[int, int], None]  # given other addresses
 Place = tuple[int, int, int, int]  # parameter, offset, 0 for the source and 1 for the target, distance from its address
 
 
@@ -49,33 +51,11 @@ class Node:
     parameters: tuple[bytes, ...]
 
 
-class Recording:
-    """A kernel to be launched on a stream, with the places of two addresses in its parameters."""
-
-    def __init__(self, node: Node, places: list[Place], stream: int) -> None:
-        self._launch = library().cuLaunchKernelEx
-        buffers = [ctypes.create_string_buffer(parameter, len(parameter)) for parameter in node.parameters]
-        addresses = (c_void_p * max(1, len(buffers)))(*map(ctypes.addressof, buffers))
-        configuration = Configuration(*node.shape, stream)
-        self._alive = buffers, addresses, configuration
-        self._call = byref(configuration), c_void_p(node.function), ctypes.cast(addresses, c_void_p), None
-        self._words = [
-            (c_int64.from_buffer(buffers[number], offset), side, distance) for number, offset, side, distance in places
-        ]
-
-    def run(self, source: int, target: int) -> None:
-        """Launch with these addresses; the caller holds the device guard, and no other thread is here."""
-        for word, side, distance in self._words:
-            word.value = (target if side else source) + distance
-        if status := self._launch(*self._call):
-            check(status, "cuLaunchKernelEx")
-
-
-def record(call: Callable[[int, int, int], None], source: int, target: int, stream: int) -> Recording | None:
-    """The recording of ``call(source, target, stream)`` for `stream`; None where it is not one plain kernel.
+def record(call: Callable[[int, int, int], None], source: int, target: int, stream: int) -> Replay | None:
+    """What launches the kernel of ``call(source, target, stream)`` on `stream`; None where it is not one plain kernel.
 
     Nothing is run: `source` and `target` only tell how addresses are aligned, and whether they are the same. The caller
-    holds the device guard.
+    holds the device guard, also when it launches, and then is alone.
     """
     shifts = SHIFTS if source != target else SHIFTS[:1] * 2
     sides = {shifts[1]: (1, target), shifts[0]: (0, source)}
@@ -92,12 +72,30 @@ def record(call: Callable[[int, int, int], None], source: int, target: int, stre
         if len(nodes) < len(captured):
             return None
         if (places := find_places(nodes[::2], nodes[1::2], sides)) is not None:
-            return Recording(nodes[0], places, stream)
+            return _replay(nodes[0], places, stream)
     return None
 
 
+def _replay(node: Node, places: list[Place], stream: int) -> Replay:
+    """The launch of a node on a stream, with addresses put in their places."""
+    held = ctypes.create_string_buffer(b"".join(node.parameters))  # alive by the words in it
+    starts = list(itertools.accumulate(map(len, node.parameters[:-1]), initial=0))
+    words = [(c_int64.from_buffer(held, starts[k] + offset), side, distance) for k, offset, side, distance in places]
+    arguments = (c_void_p * len(starts))(*(ctypes.addressof(held) + start for start in starts))
+    parameters, shape = ctypes.cast(arguments, c_void_p), byref(Configuration(*node.shape, stream))
+    launch, function = library().cuLaunchKernelEx, c_void_p(node.function)
+
+    def run(source: int, target: int) -> None:
+        for word, side, distance in words:
+            word.value = (target if side else source) + distance
+        if status := launch(shape, function, parameters, None):
+            check(status, "cuLaunchKernelEx")
+
+    return run
+
+
 def find_places(first: list[Node], moved: list[Node], shifts: dict[int, tuple[int, int]]) -> list[Place] | None:
-    """Where addresses stand in the parameters of a kernel; None where captures differ in anything else.
+    """Where addresses stand in the parameters of a kernel; None where captures differ in more, or one is missing.
 
     Parameters
     ----------
@@ -119,7 +117,7 @@ def find_places(first: list[Node], moved: list[Node], shifts: dict[int, tuple[in
                 return None
             side, address = shifts[new - old]
             places.append((number, 8 * k, side, old - address))
-    return places
+    return places if {side for _, _, side, _ in places} == {side for side, _ in shifts.values()} else None
 
 
 def _words(parameter: bytes) -> list[int]:

@@ -74,7 +74,7 @@ class Lane:
     Attributes
     ----------
     lock : threading.Lock
-    fits : Fit
+    fits : callable
         Whether the lane can be used as things are.
     work_bytes : list of int
         The work area of each transform.
@@ -83,7 +83,7 @@ class Lane:
     """
 
     def __init__(self, parts: Parts, framework: Framework, device: int, stream: int) -> None:
-        self.lock, self.fits, self.stream = threading.Lock(), driver.Fit(device, stream), stream
+        self.lock, self.fits, self.stream = threading.Lock(), driver.fitting(device, stream), stream
         self._framework, self._device, self._memory = framework, device, list[Any]()
         program = parts.program
         self._alone = len(program.steps) == 1
@@ -214,10 +214,9 @@ class Lane:
         if step.load and not step.load.direct and source < len(PRETENDED):
             # The callback knows where to read, but cuFFT wants an aligned address all the same.
             return lambda addresses: transform.run(addresses[source] & -MOST_ALIGNED, addresses[target], forward)
-        recording = record(call, self._pretended(step.source), self._pretended(step.target), self.stream)
-        if recording is None:
+        replay = record(call, self._pretended(step.source), self._pretended(step.target), self.stream)
+        if replay is None:
             return lambda addresses: transform.run(addresses[source], addresses[target], forward)
-        replay = recording.run
         if (source, target) == (0, 1) and self._alone and not self._pointing:
             self._only = replay
 

@@ -27,7 +27,7 @@ def gpu(monkeypatch):
     for cache in fakes.CACHES:
         cache.cache_clear()
     monkeypatch.setitem(EXCHANGE.__dict__, "memory", POOL)
-    monkeypatch.setattr(lanes.driver, "Fit", lambda *_: lambda: True)
+    monkeypatch.setattr(lanes.driver, "fitting", lambda *_: lambda: True)
     monkeypatch.setattr(code, "ElementwiseKernel", played.Kernel)
     monkeypatch.setattr(code, "Compiled", played.Callback)
     monkeypatch.setattr(engine, "_engines", weakref.WeakValueDictionary())
