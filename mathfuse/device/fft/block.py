@@ -23,6 +23,25 @@ MOST_SHARED, LEAST_SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110:
 
 
 @dataclass(frozen=True)
+class Configuration:
+    """How a transform is cut into stages of these radices and dealt to threads, and how many a block does."""
+
+    radices: tuple[int, ...]
+    threads: int
+    transforms: int
+
+    def __str__(self) -> str:
+        return f"{'·'.join(map(str, self.radices))} / {self.threads} × {self.transforms}"
+
+    @classmethod
+    def read(cls, text: str) -> Configuration:
+        """Of the text that `str` makes."""
+        radices, _, rest = text.partition(" / ")
+        threads, _, transforms = rest.partition(" × ")
+        return cls(tuple(map(int, radices.split("·"))), int(threads), int(transforms))
+
+
+@dataclass(frozen=True)
 class Block:
     """Several transforms of one kind in a block.
 
@@ -49,6 +68,10 @@ class Block:
     @property
     def threads(self) -> int:
         return self.stages.threads * self.transforms
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(self.stages.radices, self.stages.threads, self.transforms)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from mathfuse.device.fft.block import Configuration
 from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, tiled
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
@@ -26,13 +27,15 @@ class Fuse:
     """Whether what is done on the way in, and on the way out, becomes a callback.
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
-    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT.
+    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, and
+    rows lie interleaved between them, `tile` each.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
     block: bool = False
+    tile: int = TILE
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,8 @@ class Lines:
         How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
     present
         How many elements of a line there are in each, others being 0 or not stored; None: all.
+    configuration
+        How the kernel is cut and dealt to threads; None: by table or rule.
     """
 
     inner: int
@@ -120,6 +125,7 @@ class Lines:
     tiles: tuple[int, int] = (1, 1)
     steps: tuple[int, int] = (0, 0)
     present: tuple[int | None, int | None] = (None, None)
+    configuration: Configuration | None = None
 
     @classmethod
     def between(cls, source: Side, target: Side, present: tuple[int | None, int | None]) -> Lines:
@@ -420,8 +426,8 @@ class _Builder:
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
-        fits = fits and self.shape[self.tiled[0]] % TILE == 0
-        room = self._room(turned, TILE) if fits else self._room(order)
+        fits = fits and self.shape[self.tiled[0]] % self.fuse.tile == 0
+        room = self._room(turned, self.fuse.tile) if fits else self._room(order)
         return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
