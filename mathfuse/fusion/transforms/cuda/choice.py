@@ -63,11 +63,12 @@ class Job:
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine and why it was taken; `rejected` are the other ways, each with the reason."""
+    """An engine and why it was taken; `rejected` are the other ways, each with the reason, `rows` what was timed."""
 
     engine: Engine
     reason: str
     rejected: tuple[tuple[str, str], ...] = ()
+    rows: tuple[Row, ...] = ()
 
 
 def candidates(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> list[Program]:
@@ -220,7 +221,7 @@ def _by_rows(ways: dict[str, Program], rows: tuple[Row, ...], job: Job) -> Chose
     rejected = tuple((name, fastest(each).result) for name, each in by_name.items() if name != best.name)
     count = len(by_name[best.name])
     reason = f"timed: {best.result}" + (f", the fastest of {count} configurations" if count > 1 else "")
-    return Chosen(_ready(with_settings(ways[best.name], best.settings), job), reason, rejected)
+    return Chosen(_ready(with_settings(ways[best.name], best.settings), job), reason, rejected, rows)
 
 
 def _by_rule(programs: list[Program], job: Job) -> Chosen:

@@ -28,7 +28,7 @@ def work_of(step: Transform) -> str:
     lines = (
         "tiled" if step.block.tiles != (1, 1) else "turned" if _turned(step) else "columns" if _across(step) else "rows"
     )
-    return f"{lines}, {'filtered' if step.transfer else step.call.family}"
+    return f"{lines}, {step.call.family}{' filtered' if step.transfer else ''}"
 
 
 def block_for(step: Transform, arch: str) -> Block | None:
@@ -36,7 +36,7 @@ def block_for(step: Transform, arch: str) -> Block | None:
     assert step.block is not None
     length, double = complex_length(step.call), step.call.double
     table = FASTEST.get((work_of(step), length, double))
-    for known in (step.block.configuration, Configuration(*table) if table else None):
+    for known in (step.block.configuration, Configuration.read(table) if table else None):
         if known and (block := _made(step, arch, Stages(length, known.radices, known.threads), known.transforms)):
             return block
     return _by_rule(step, arch, stages_of(length, double))

@@ -22,6 +22,7 @@ from mathfuse.fusion.transforms.cuda.program import Program, moved_bytes
 from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
+from mathfuse.fusion.tuning import ranked
 from mathfuse.runtime import arrays
 from mathfuse.runtime.cuda import cufft, driver, graphs
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, refill, upload
@@ -135,6 +136,7 @@ class CudaPrepared:
             workspace_bytes=chosen.engine.lane_bytes,
             moved_bytes=moved,
             limit_seconds=moved / rate if rate else 0.0,
+            timings=tuple((str(row), row.milliseconds) for row in ranked(chosen.rows)),
         )
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:

@@ -27,7 +27,7 @@ class Trials:
         rows = [(self._row(name, program), program) for name, program in named]
         least = min(row.milliseconds for row, _ in rows)
         for row, program in tuple(rows):
-            if program.fuse.block and row.milliseconds <= HOPEFUL * least:
+            if program.fuse.block and not row.why_not and row.milliseconds <= HOPEFUL * least:
                 rows += self._configured(row, program, arch)
         return tuple(row for row, _ in rows)
 
