@@ -15,7 +15,7 @@ from mathfuse.device.fft.twiddles import places, powers
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 SHARED = 3  # address space
-LEAST_THREADS = 128  # of a block
+LEAST_THREADS = 48  # of a block
 ACROSS = 16  # transforms beside each other in memory that make whole sectors of it
 # KiB of shared memory that a block may have, by compute capability (CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability"); others have the least of them at least.

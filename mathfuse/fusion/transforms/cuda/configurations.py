@@ -16,7 +16,7 @@ from mathfuse.runtime.cuda.cufft import Call, View
 
 # Transforms of a block where the table has none: of rows that become interleaved, or threads of those that cease to be,
 # and of columns between them.
-TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMN_THREADS = 4, 256, 2, 64
+TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS = 4, 256, 2, 4, 256
 CUTS = 8  # of a length that tuning tries, the most promising first
 TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
 LEAST_THREADS = 32  # of a block that tuning tries
@@ -78,7 +78,7 @@ def _by_rule(step: Transform, arch: str, stages: Stages) -> Block | None:
     of, call = _block_of(step, arch, stages), step.call
     work = work_of(step).partition(",")[0]
     if work == "tiled":
-        return of(LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads))
+        return of(LONG_COLUMNS if stages.length > LONG else min(max(1, COLUMN_THREADS // stages.threads), COLUMNS))
     if work == "turned":
         return of(TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE))
     return of(0)
