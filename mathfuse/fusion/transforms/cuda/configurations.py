@@ -15,8 +15,8 @@ from mathfuse.fusion.transforms.cuda.program import TILE, Program, Transform
 from mathfuse.runtime.cuda.cufft import Call, View
 
 # Transforms of a block where the table has none: of rows that become interleaved, or threads of those that cease to be,
-# and of columns between them.
-TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS = 4, 256, 2, 4, 256
+# and of columns between them that read arrays across.
+TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS, LONE_THREADS = 4, 256, 2, 4, 256, 64
 CUTS = 8  # of a length that tuning tries, the most promising first
 TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
 LEAST_THREADS = 32  # of a block that tuning tries
@@ -28,7 +28,8 @@ def work_of(step: Transform) -> str:
     lines = (
         "tiled" if step.block.tiles != (1, 1) else "turned" if _turned(step) else "columns" if _across(step) else "rows"
     )
-    return f"{lines}, {step.call.family}{' filtered' if step.transfer else ''}"
+    filtered = "" if not step.transfer else " filtered across" if step.transfer.across else " filtered"
+    return f"{lines}, {step.call.family}{filtered}"
 
 
 def block_for(step: Transform, arch: str) -> Block | None:
@@ -78,7 +79,9 @@ def _by_rule(step: Transform, arch: str, stages: Stages) -> Block | None:
     of, call = _block_of(step, arch, stages), step.call
     work = work_of(step).partition(",")[0]
     if work == "tiled":
-        return of(LONG_COLUMNS if stages.length > LONG else min(max(1, COLUMN_THREADS // stages.threads), COLUMNS))
+        across = step.transfer and step.transfer.across
+        usual = min(COLUMN_THREADS // stages.threads, COLUMNS) if across else LONE_THREADS // stages.threads
+        return of(LONG_COLUMNS if stages.length > LONG else max(1, usual))
     if work == "turned":
         return of(TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE))
     return of(0)

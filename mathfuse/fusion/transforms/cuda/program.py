@@ -93,13 +93,15 @@ class Map:
 class Hook:
     """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says.
 
-    With `axis` an own kernel tells a line along it and an element of that.
+    With `axis` an own kernel tells a line along it and an element of that; `across` tells that it then reads arrays
+    across their lines.
     """
 
     map: Map
     side: Side
     direct: bool
     axis: int | None = None
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -396,7 +398,8 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0])
+        across = map_.role is not None and self.pipeline.functions[map_.role].reads_across(group[0])
+        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0], across=across)
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
