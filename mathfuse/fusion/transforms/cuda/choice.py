@@ -12,7 +12,7 @@ from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
 from mathfuse.fusion.transforms.cuda.flaws import flaw
-from mathfuse.fusion.transforms.cuda.program import TILE, Fuse, Hook, Program, Transform, build
+from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform, build
 from mathfuse.fusion.transforms.cuda.trials import Trials, tiled_otherwise, with_settings
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row, Tuning, fastest, recall, remember
@@ -102,7 +102,7 @@ def name_of(program: Program) -> str:
 def label(program: Program) -> str:
     """The strategy, what is fused, and how many rows lie interleaved where that is not the usual number."""
     name = name_of(program)
-    if program.fuse.tile != TILE:
+    if program.fuse.tile:
         name += f" on {program.fuse.tile} rows"
     if not program.hooks:
         return name
@@ -178,7 +178,7 @@ def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
         return ()
     ways |= {label(program): program for program in _in_other_rooms(list(ways.values()), job)}
     if missing and job.time:
-        new = [(name, program) for name, program in ways.items() if name in missing or program.fuse.tile != TILE]
+        new = [(name, program) for name, program in ways.items() if name in missing or program.fuse.tile]
         rows = Trials(functools.partial(_timed, job, job.time), job.tuning).rows(new, job.arch)
         old = [row for row in known if row.name not in {row.name for row in rows}]
         known = remember(key, (*old, *rows))
@@ -187,10 +187,10 @@ def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
 
 def _in_other_rooms(programs: list[Program], job: Job) -> list[Program]:
     """Own kernels between which other numbers of rows lie interleaved, where any do."""
-    if not any(room.tile > 1 for program in programs for room in program.rooms):
-        return []
-    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)]
-    return [p for p in found if any(r.tile > 1 for r in p.rooms) and not unfit(p, job.pipeline, job.arch)]
+    usual = {room.tile for program in programs for room in program.rooms if room.tile > 1}
+    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)] if usual else []
+    tiled = [p for p in found if {room.tile for room in p.rooms} - {1} - usual]
+    return [p for p in tiled if not unfit(p, job.pipeline, job.arch)]
 
 
 def _timed(job: Job, time: Callable[[Engine], float], program: Program) -> float:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from mathfuse.device.fft.block import Configuration
 from mathfuse.fusion.elementwise.layouts import Layout, dense
+from mathfuse.fusion.transforms.cuda.fastest import TILES
 from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, tiled
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
@@ -28,14 +29,14 @@ class Fuse:
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
     the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, and
-    rows lie interleaved between them, `tile` each.
+    rows lie interleaved between them, `tile` each; None: as many as is usual for columns of that length.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
     block: bool = False
-    tile: int = TILE
+    tile: int | None = None
 
 
 @dataclass(frozen=True)
@@ -429,8 +430,9 @@ class _Builder:
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
-        fits = fits and self.shape[self.tiled[0]] % self.fuse.tile == 0
-        room = self._room(turned, self.fuse.tile) if fits else self._room(order)
+        extent = self.shape[self.tiled[0]] if self.tiled else 0
+        tile = self.fuse.tile or TILES.get(extent, TILE)
+        room = self._room(turned, tile) if fits and extent % tile == 0 else self._room(order)
         return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
