@@ -166,11 +166,9 @@ def write(rows: list[Row]) -> Path:
         table[row["work"], row["n"], row["double"]] = row["best" if better else "usual"]
         if better and row["work"].startswith("tiled"):
             tiles[row["n"]] = row["tile"]
-    entries = "".join(
-        f'    ("{work}", {n}, {double}): "{text}",\n' for (work, n, double), text in sorted(table.items())
-    )
+    lines = (f'    ("{work}", {n}, {double}): "{text}",\n' for (work, n, double), text in sorted(table.items()))
     path = Path(fastest.__file__)
     head = path.read_text().partition("TILES")[0]
-    dictionary = f"FASTEST: dict[tuple[str, int, bool], str] = {{\n{entries}}}\n"
+    dictionary = f"FASTEST: dict[tuple[str, int, bool], str] = {{\n{''.join(lines)}}}\n"
     path.write_text(f"{head}TILES: dict[int, int] = {dict(sorted(tiles.items()))}\n{dictionary}")
     return path

@@ -11,7 +11,7 @@ from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda import choice, configurations, prepared, trials
 from mathfuse.fusion.transforms.cuda.choice import BLOCKS
 from mathfuse.fusion.transforms.cuda.configurations import block_for, complex_length, configured, work_of
-from mathfuse.fusion.transforms.cuda.fastest import FASTEST
+from mathfuse.fusion.transforms.cuda.fastest import FASTEST, TILES
 from mathfuse.fusion.transforms.cuda.program import build
 from mathfuse.fusion.transforms.kinds import resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
@@ -140,12 +140,25 @@ def test_what_fails_is_a_row():
     assert (row.why_not, rest) == ("no memory", [])
 
 
-def test_other_rooms_are_ways_of_their_own():
-    problem = resolve("rfft2", (512, 512))
-    x, out = dense((512, 512), REAL, (0, 1)), dense(problem.out_shape, SINGLE, (0, 1))
-    names = {choice.label(build(Pipeline((problem,), {}, REAL, SINGLE), x, out, fuse)) for fuse in
-             [BLOCKS, *trials.tiled_otherwise(BLOCKS)]}  # fmt: skip
-    assert len(names) == 3
+def test_other_rooms_are_ways_of_their_own(gpu, clock):
+    x = gpu.array(np.ones((32, 32), REAL))
+    plan = mf.fft.SpectralFilter(x, mf.gaussian(sigma=2.0)).plan(strategy="kernel").autotune()
+    names = {name.partition(" (")[0] for name, _ in plan.explain().timings}
+    assert names == {"kernel", "kernel on 4 rows", "kernel on 16 rows"}
+    best = plan.explain().timings[0][0]
+    np.testing.assert_allclose(gpu.numpy(plan.execute()), np.ones((32, 32)), atol=1e-5, err_msg=best)
+
+
+@pytest.mark.parametrize(("columns", "tile"), [(512, TILES[512]), (48, 8)])
+def test_rooms_are_as_the_table_has_them(columns, tile):
+    assert {room.tile for room in filtered(columns).rooms} == {tile}
+
+
+def filtered(n):
+    there = resolve("rfftn", (n, n))
+    back = resolve("irfftn", there.spectrum_shape, (n, n))
+    x = dense((n, n), REAL, (0, 1))
+    return build(Pipeline((there, back), {}, REAL, REAL), x, x, BLOCKS)
 
 
 # --- plans on a GPU that is played
