@@ -8,6 +8,7 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from benchmarks import (
@@ -19,6 +20,7 @@ from benchmarks import (
     fft_callbacks,
     fft_sweep,
     filter2d_cuda,
+    gpu,
     overhead,
     records,
     report,
@@ -67,7 +69,13 @@ RECORDS = {
         ],
     },
     "fft-sweep": {**MACHINE, "settings": {}, "bounds": [], "rows": SWEEP},
-    "filter2d-cuda": {**MACHINE, "settings": {}, "bounds": [], "rows": timed("1 × 64², computed", mathfuse=0.1)},
+    "filter2d-cuda": {
+        **MACHINE, "settings": {}, "bounds": [],
+        "rows": [
+            *timed("1 × 64², computed", mathfuse=0.1),
+            {"case": "1 × 64², computed", "name": filter2d_cuda.NVMATH, "failed": "ValueError: no"},
+        ],
+    },
     "convolve-cpu": {
         "machine": {"processor": "2 × CPU"}, "versions": {"scipy": "1.17"}, "settings": {"workers": 2},
         "variants": [{"case": "a with b", "name": "mathfuse", "seconds": [0.003, 0.001, 0.002]}],
@@ -149,11 +157,45 @@ def test_bounds_of_elementwise_kernels_and_filters():
     ]
     (bound,) = elementwise.bounds(rows)
     assert (round(bound.value, 3), bound.most, bound.met) == (1.111, 1.053, False)
-    head = {"case": "a", "filter": filter2d_cuda.ARRAY, "size": 512, "ms": 2}
-    rows = [{**head, "name": filter2d_cuda.OURS}, {**head, "name": filter2d_cuda.SEPARATE}]
-    assert [bound.value for bound in filter2d_cuda.bounds(rows)] == [1.0]
     rows = [{"case": "a", "name": convolve.OURS, "ms": 1}, {"case": "a", "name": convolve.SEPARATE, "ms": 2}]
     assert [bound.value for bound in convolve.bounds(rows)] == [0.5]
+
+
+def test_bounds_of_filters_count_the_ways_that_failed():
+    head = {"case": "a", "filter": filter2d_cuda.ARRAY, "size": 512}
+    times = {filter2d_cuda.OURS: 1.0, filter2d_cuda.SEPARATE: 2.0, filter2d_cuda.NVMATH: 2.0}
+    rows = [{**head, "name": name, "ms": ms} for name, ms in times.items()]
+    found = [(bound.value, bound.met) for bound in filter2d_cuda.bounds(rows)]
+    assert found == [(0.5, True), (0.5, False), (0, True)]
+    rows[2] = {**head, "name": filter2d_cuda.NVMATH, "failed": "ValueError: no"}
+    separate, failed = filter2d_cuda.bounds(rows)
+    assert (separate.value, failed.value, failed.met) == (0.5, 1, False)
+    assert failed.what == f"ways that failed; a by {filter2d_cuda.NVMATH}"
+
+
+def test_a_way_that_fails_or_is_wrong_stops_no_other(monkeypatch):
+    monkeypatch.setattr(gpu, "cupy", lambda: np)
+    exact = np.arange(1.0, 5.0)
+    ways = {
+        "good": lambda: exact.copy,
+        "wrong": lambda: lambda: exact + 1,
+        "broken": lambda: 1 / 0,
+        "absent": lambda: None,
+    }
+    found, failed = filter2d_cuda.checked(ways, exact, exact.copy())
+    assert [variant.name for variant in found] == ["good"]
+    assert [why.partition(":")[0] for why in failed.values()] == ["ArithmeticError", "ZeroDivisionError"]
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_epilogs_of_nvmath_find_an_element_by_its_offset(size):
+    y, fx = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)
+    weight = np.exp(-2 * np.pi**2 * filter2d_cuda.SIGMA**2 * (y * y + fx * fx)) / size**2
+    for epilog in (filter2d_cuda.nvmath_gaussian(size), filter2d_cuda.nvmath_multiply(size)):
+        found = np.zeros((2, *weight.shape), complex)
+        for offset in range(found.size):
+            epilog(found.ravel(), np.uint64(offset), 1 + 2j, weight.ravel(), None)
+        np.testing.assert_allclose(found, np.broadcast_to((1 + 2j) * weight, found.shape), rtol=1e-5, atol=1e-12)
 
 
 # --- the sweep --------------------------------------------------------------------------------------------
@@ -250,6 +292,7 @@ def test_the_page_of_all_results():
     assert "- another, both: PlanError: no memory" in page
     assert "2^24 complex64" in page and "3,000 bytes" in page
     assert "| blur | 2.0 |" in page
+    assert f"- 1 × 64², computed, {filter2d_cuda.NVMATH}: ValueError: no" in page
 
 
 # --- the command -----------------------------------------------------------------------------------------------------
