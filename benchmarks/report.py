@@ -140,7 +140,8 @@ def filter2d_cuda(record: Record) -> str:
     text = (
         f"A Gaussian filter of float32 images ({_where(record)}): milliseconds. The limit is the time of a copy of the "
         "bytes of image, result and filter array. nvmath-python multiplies in an epilog callback; by its interface it "
-        "copies the spectrum once more, by its bindings it does not.\n"
+        "copies the spectrum once more, by its bindings it does not. In CUDA graphs a single image is filtered again "
+        "and again.\n"
     )
     table = records.pivot(record["rows"]) + "\n"
     failed = [f"- {row['case']}, {row['name']}: {row['failed']}" for row in record["rows"] if "failed" in row]

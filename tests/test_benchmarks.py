@@ -151,7 +151,7 @@ def test_bounds_of_overhead_are_multiples_of_torch():
     assert [(b.value, b.most, b.met) for b in overhead.bounds(rows)] == [(0.5, 1.0, True), (1.0, 0.6, False)]
 
 
-def test_bounds_of_elementwise_kernels_and_filters():
+def test_bounds_of_elementwise_kernels_and_convolutions():
     rows = [
         {"case": "a", "access": "flat", "name": name, "share": 0.9} for name in (elementwise.OURS, elementwise.CUPY)
     ]
@@ -171,6 +171,8 @@ def test_bounds_of_filters_count_the_ways_that_failed():
     separate, failed = filter2d_cuda.bounds(rows)
     assert (separate.value, failed.value, failed.met) == (0.5, 1, False)
     assert failed.what == f"ways that failed; a by {filter2d_cuda.NVMATH}"
+    rows = [{**head, "in_graph": True, "name": name, "ms": ms} for name, ms in list(times.items())[:2]]
+    assert filter2d_cuda.bounds(rows)[0].most == 0.625
 
 
 def test_a_way_that_fails_or_is_wrong_stops_no_other(monkeypatch):
