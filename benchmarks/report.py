@@ -178,6 +178,19 @@ def overhead(record: Record) -> str:
     return _section("Host time of a call", "overhead", text, table, _bounds(record))
 
 
+def plans(record: Record) -> str:
+    settings = record["settings"]
+    text = (
+        f"{_count(settings['elements'])} complex64 elements with an epilog, and a filter of float32 images "
+        f"({_where(record)}): seconds from nothing planned to the first result, the slowest of {settings['rounds']}. A "
+        "size is known where the process has planned another callback on it; a new process has a CUDA context and the "
+        "input ready when its clock starts.\n"
+    )
+    table = records.pivot(record["rows"], "s", show="{:.3f}".format) + "\n"
+    failed = [f"- {row['case']}, {row['name']}: {row['failed']}" for row in record["rows"] if "failed" in row]
+    return _section("The first result", "plans", text, table, *_failed(failed), _bounds(record))
+
+
 def elementwise(record: Record) -> str:
     text = (
         f"{_count(record['settings']['bytes'])} bytes of the larger of input and result ({_where(record)}): bandwidth "
@@ -196,6 +209,7 @@ SECTIONS: dict[str, Callable[[Record], str]] = {
     "convolve-cpu": convolve_cpu,
     "convolve-cuda": convolve_cuda,
     "overhead": overhead,
+    "plans": plans,
     "elementwise": elementwise,
 }
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,8 +22,10 @@ from benchmarks import (
     fft_callbacks,
     fft_sweep,
     filter2d_cuda,
+    first_result,
     gpu,
     overhead,
+    plans,
     records,
     report,
 )
@@ -84,6 +88,13 @@ RECORDS = {
     "overhead": {
         **MACHINE, "settings": {"calls": 2000, "rounds": 7}, "bounds": [],
         "rows": [{"arrays": "torch", "name": "torch.fft.fft(x)", "us": 9.04}],
+    },
+    "plans": {
+        **MACHINE, "settings": {"elements": 1 << 24, "rounds": 3}, "bounds": [],
+        "rows": [
+            {"case": "N = 256, strategy kernel", "name": plans.NEW, "s": 0.25, "all_s": [0.2, 0.25], "error": 1e-7},
+            {"case": "N = 256, strategy kernel", "name": plans.FROM_FILE, "failed": "RuntimeError: no"},
+        ],
     },
     "elementwise": {
         **MACHINE, "settings": {"bytes": 3000}, "bounds": [],
@@ -149,6 +160,16 @@ def test_bounds_of_overhead_are_multiples_of_torch():
     rows.append({"arrays": "torch", "name": overhead.BASE, "us": 10.0})
     rows.append({"arrays": "torch", "name": overhead.BASE_OUT, "us": 5.0})
     assert [(b.value, b.most, b.met) for b in overhead.bounds(rows)] == [(0.5, 1.0, True), (1.0, 0.6, False)]
+
+
+def test_bounds_of_plans():
+    new, failed = plans.bounds(RECORDS["plans"]["rows"])
+    assert (new.what, new.value, new.most) == (f"N = 256, strategy kernel: {plans.NEW}, seconds", 0.25, 0.5)
+    assert (failed.value, failed.met) == (1, False)
+    assert [plans.line(row).partition(": ")[2] for row in RECORDS["plans"]["rows"]] == [
+        "0.250 s",
+        "FAILED RuntimeError: no",
+    ]
 
 
 def test_bounds_of_elementwise_kernels_and_convolutions():
@@ -242,6 +263,51 @@ def test_batches_fill_the_elements_but_no_more_than_the_most():
     for problem in SECTIONS["1d"] + SECTIONS["2d"] + SECTIONS["3d"]:
         filled = problem.batch * math.prod(problem.lengths)
         assert problem.batch in (1, MOST_BATCHES) or FILL - math.prod(problem.lengths) < filled <= FILL
+
+
+# --- plans ---------------------------------------------------------------------------------------------------
+
+
+def test_first_results_of_new_callbacks_and_in_new_processes(monkeypatch, tmp_path, capsys):
+    """The whole of it, on the CPU and in this process."""
+    pool = SimpleNamespace(free_all_blocks=lambda: None)
+    cuda = SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=lambda: None))
+    cupy = SimpleNamespace(**vars(np), cuda=cuda, get_default_memory_pool=lambda: pool)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(gpu, "cupy", lambda: cupy)
+    monkeypatch.setattr(gpu, "machine", lambda **settings: {**MACHINE, "settings": settings})
+    monkeypatch.setattr(plans, "STRATEGIES", ("cpu",))
+    monkeypatch.setattr(plans, "FILTERED", first_result.Case((2, 32, 32)))
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", "before")
+    caches = []
+
+    def play(command, env, **_):
+        caches.append(Path(env["MATHFUSE_CACHE_DIR"]).name)
+        capsys.readouterr()
+        first_result.main(*command[3:])  # after python -m benchmarks.first_result
+        return SimpleNamespace(returncode=0, stdout=capsys.readouterr().out)
+
+    monkeypatch.setattr(plans.subprocess, "run", play)
+    arguments = f"plans --rounds 2 --lengths 64 --elements 1024 --results {tmp_path}".split()
+    plans.main(__main__.parser().parse_args(arguments))
+    found = records.load(plans.NAME, tmp_path)
+    assert [(row["case"], row["name"]) for row in found["rows"]] == [
+        (case, name) for case in ("N = 64, strategy cpu", "filter of 2 × 32²") for name in plans.MOST
+    ]
+    assert all(row["error"] < 1e-6 and len(row["all_s"]) == 2 for row in found["rows"]), found["rows"]
+    assert caches.count("cache") == 4 and len(set(caches)) == 5
+    assert os.environ["MATHFUSE_CACHE_DIR"] == "before"
+
+
+def test_what_fails_in_a_new_process_is_a_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        plans.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stdout="", stderr="no such GPU")
+    )
+    with pytest.raises(RuntimeError, match="no such GPU"):
+        plans.in_new_process(plans.FILTERED, tmp_path)
+    monkeypatch.setattr(gpu, "cupy", lambda: 1 / 0)
+    rows = plans.measured(plans.FILTERED, 1, tmp_path)
+    assert [row["failed"] for row in rows] == ["ZeroDivisionError: division by zero"] * len(plans.MOST)
 
 
 # --- tables and files ------------------------------------------------------------------------------------------------
