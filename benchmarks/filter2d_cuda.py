@@ -223,7 +223,7 @@ def nvmath_gaussian(size: int) -> Callable[..., None]:
     half, rows, length = np.uint32(size // 2 + 1), np.uint32(size), np.float32(size)
     rate, scale = np.float32(-2 * math.pi**2 * SIGMA**2 / size**2), np.float32(1 / size**2)
 
-    def epilog(data_out, offset, data, user_info, reserved):  # type: ignore[no-untyped-def]
+    def epilog(data_out, offset, data, user_info, reserved):
         at = np.uint32(offset)
         column, row = np.float32(at % half), np.float32(at // half % rows)
         if row + row >= length:
@@ -237,7 +237,7 @@ def nvmath_multiply(size: int) -> Callable[..., None]:
     """An epilog that multiplies by an array, the same for each image."""
     count = np.uint64(size * (size // 2 + 1))
 
-    def epilog(data_out, offset, data, user_info, reserved):  # type: ignore[no-untyped-def]
+    def epilog(data_out, offset, data, user_info, reserved):
         data_out[offset] = data * user_info[offset % count]
 
     return epilog
