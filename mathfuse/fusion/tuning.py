@@ -77,17 +77,15 @@ class Progress:
 def recall(key: str) -> tuple[Row, ...]:
     """The rows remembered for a problem; none if it was never timed on this device with these libraries."""
     artifact = default_store().get(_named(key))
-    if artifact is None:
+    rows = artifact.metadata.get("rows") if artifact else None
+    if not isinstance(rows, list) or not all(map(_is_row, rows)):
         return ()
-    return tuple(
-        Row(name, math.inf if ms is None else ms, why, tuple(settings))
-        for name, ms, why, settings in artifact.metadata["rows"]
-    )
+    return tuple(Row(name, math.inf if ms is None else ms, why, tuple(settings)) for name, ms, why, settings in rows)
 
 
 def remember(key: str, rows: Sequence[Row]) -> tuple[Row, ...]:
     """Keep the rows of a problem, and give them as they are remembered."""
-    kept = [[r.name, None if r.why_not else r.milliseconds, r.why_not, list(r.settings)] for r in rows]
+    kept = [[r.name, r.milliseconds if math.isfinite(r.milliseconds) else None, r.why_not, [*r.settings]] for r in rows]
     default_store().put(_named(key), Artifact(b"", {"rows": kept}))
     return recall(key) or tuple(rows)
 
@@ -99,6 +97,14 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
 
 def fastest(rows: Sequence[Row]) -> Row:
     return min(rows, key=lambda row: row.milliseconds)
+
+
+def _is_row(row: object) -> bool:
+    """A name, milliseconds or None, why not, and settings, as JSON gives them back."""
+    match row:
+        case [str(), int() | float() | None, str(), [*settings]]:
+            return all(isinstance(each, str) for each in settings)
+    return False
 
 
 def _named(key: str) -> str:
