@@ -10,7 +10,7 @@ import pytest
 import mathfuse as mf
 from mathfuse import cli
 from mathfuse.cli.tune import operand, planned, problems
-from mathfuse.fusion.transforms.cuda import prepared
+from mathfuse.fusion.transforms.cuda import configurations, prepared
 from mathfuse.runtime.errors import UnsupportedError
 from tests.fusion.transforms.cuda.conftest import gpu  # noqa: F401 — a fixture
 
@@ -74,6 +74,8 @@ def test_operands_are_numbers_or_random_arrays():
 def test_later_plans_know_what_was_timed(gpu, file, tmp_path, monkeypatch, capsys):  # noqa: F811
     monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(prepared, "milliseconds", lambda run, *_: run() or 0.125)
+    monkeypatch.setattr(configurations, "CUTS", 1)
+    monkeypatch.setattr(configurations, "TIMES", (1, 2))
     (tmp_path / "filters.py").write_text(SOURCE)
     fft = {"shape": [6, 64], "dtype": "complex64", "kind": "fft", "epilog": f"{tmp_path}/filters.py:weighted",
            "operands": {"w": ["float32", 6, 64]}}  # fmt: skip
