@@ -354,15 +354,15 @@ class Body(Sides):
         if self.kernel.real[0]:
             self.fft.barrier()
         for number in range(self._pair_rounds):
-            k = self._number(number)
-            first = b.icmp_unsigned("==", k, I32(0))
-            low, high = (
-                (value[0], b.select(first, zero, value[1])) for value in pairs[2 * number : 2 * number + 2]
-            )  # imaginary parts of the zero and the Nyquist frequency count for nothing, as in NumPy
+            k, (low, high) = self._number(number), pairs[2 * number : 2 * number + 2]
+            first = b.icmp_unsigned("==", k, I32(0)) if number == 0 else None
+            if first:  # imaginary parts of the zero and the Nyquist frequency count for nothing, as in NumPy
+                low, high = ((value[0], b.select(first, zero, value[1])) for value in (low, high))
             low, high = real.merge(self.fft.arithmetic, low, high, self._factor(number))
-            with b.if_then(b.icmp_unsigned("<", k, I32(self._pairs))):
+            whole = (number + 1) * self.stages.threads <= self._pairs
+            with nullcontext() if whole else b.if_then(b.icmp_unsigned("<", k, I32(self._pairs))):
                 self.fft.write(k, low)
-                with b.if_then(b.icmp_unsigned(">", b.mul(k, I32(2)), I32(0))):
+                with b.if_then(b.not_(first)) if first else nullcontext():
                     self.fft.write(b.sub(I32(self._half), k), high)
         self.fft.barrier()
         self._turn(there=False)
