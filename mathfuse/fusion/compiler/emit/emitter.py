@@ -95,6 +95,10 @@ class Emitter:
         have = value.type
         if (have.kind, have.bits) == (to.kind, to.bits):
             return Value(to, value.parts)
+        if have.computed != have and to != have.computed:  # no instructions on 16 bits but to and from 32
+            return self.convert(self.convert(value, have.computed), to)
+        if to.computed != to and have != to.computed:
+            return self.convert(self.convert(value, to.computed), to)
         if to.kind == "b":
             return self.truth(value)
         if to.kind == "c":

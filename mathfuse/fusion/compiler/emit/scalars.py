@@ -15,7 +15,10 @@ from mathfuse.runtime.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar type. ``bits`` counts one real component; complex values have two."""
+    """A scalar type. ``bits`` counts one real component; complex values have two.
+
+    One of 16 bits is stored so; what is computed with it is computed in 32.
+    """
 
     kind: str  # "b" bool, "i" signed, "u" unsigned integer, "f" real, "c" complex
     bits: int
@@ -41,6 +44,11 @@ class Scalar:
     @property
     def is_float(self) -> bool:
         return self.kind in "fc"
+
+    @property
+    def computed(self) -> Scalar:
+        """The type in which such a value is computed with."""
+        return Scalar(self.kind, 32) if self.is_float and self.bits < 32 else self
 
 
 BOOL, INT = Scalar("b", 1), Scalar("i", 64)
@@ -78,7 +86,7 @@ def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
     kind = max(a.kind, b.kind, key=KIND_ORDER.index)
     if kind in "fc":
         strong = [t.bits for t in (a, b) if t.is_float and not t.weak]
-        return Scalar(kind, max(strong) if strong else weak_bits, not strong)
+        return Scalar(kind, max(32, *strong) if strong else weak_bits, not strong)
     if kind == "b":
         return BOOL
     signed, unsigned = (max((t.bits for t in (a, b) if t.kind == kind), default=0) for kind in "iu")
@@ -89,7 +97,7 @@ def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
 
 def floating(a: Scalar, weak_bits: int) -> Scalar:
     """The type in which division and transcendental functions of ``a`` are computed."""
-    return a if a.is_float else Scalar("f", weak_bits, weak=True)
+    return a.computed if a.is_float else Scalar("f", weak_bits, weak=True)
 
 
 def resolve(a: Scalar, bits: int) -> Scalar:
