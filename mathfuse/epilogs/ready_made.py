@@ -64,8 +64,8 @@ def bias(value, bias):
 def half(value):
     """`value` in half precision: float16, or PyTorch's complex32 of a complex one.
 
-    At the end of a chain of epilogs it makes results half precision, and a callback that returns ``mf.half(x)`` does the
-    same; ``numpy.float16(x)`` is another way to say it of real numbers. What is computed with it is computed in float32.
+    At the end of a chain of epilogs it makes results half precision, and so does a callback that returns
+    ``mf.half(x)`` or, of a real number, ``numpy.float16(x)``. What is computed with it is computed in float32.
     """
     return to_half(value)
 

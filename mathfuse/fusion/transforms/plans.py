@@ -21,6 +21,7 @@ from mathfuse.fusion.transforms.kinds import Ints, Problem, Shape, complex_of, c
 from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
 from mathfuse.fusion.transforms.spaces import Keeping, Request
 from mathfuse.runtime import arrays
+from mathfuse.runtime.dtypes import dtype_name, is_complex, is_float
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 
 Made = TypeVar("Made", bound="TransformPlan")
@@ -99,9 +100,9 @@ class TransformPlan(Plan[Operands, Choices]):
         if epilog:
             functions["epilog"] = after = _function(epilog, "epilog", out_dtype, last, last.out_shape)
             out_dtype = after.stored
-            if real_result and out_dtype.kind == "c":
+            if real_result and is_complex(out_dtype):
                 raise CallbackError(
-                    f"epilog {epilog.callback} returns {out_dtype}, the result of {self._title} is real"
+                    f"epilog {epilog.callback} returns {dtype_name(out_dtype)}, the result of {self._title} is real"
                 )
         binding.check_roles(functions, x.view)
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
@@ -305,7 +306,7 @@ class SpectralFilter(TransformPlan):
         return cls(x, transfer, **arguments)
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
-        forward, inverse = ("fftn", "ifftn") if dtype.kind == "c" else ("rfftn", "irfftn")
+        forward, inverse = ("fftn", "ifftn") if is_complex(dtype) else ("rfftn", "irfftn")
         there = resolve(forward, self._shape, None, self._axes)
         lengths = tuple(self._shape[a] for a in self._axes)
         return there, resolve(inverse, there.spectrum_shape, lengths, self._axes)
@@ -317,7 +318,7 @@ class SpectralFilter(TransformPlan):
 def _prolog(bound: binding.Bound, x: Any, problem: Problem) -> Function:
     """The prolog, storing a dtype that can be transformed; integers that it returns never widen what it reads."""
     free = _function(bound, "prolog", x.dtype, problem, x.shape, source=x)
-    stored = free.stored if free.stored.kind in "fc" else np.dtype(f"f{precision_of(x.dtype) // 8}")
+    stored = free.stored if is_float(free.stored) else np.dtype(f"f{precision_of(x.dtype) // 8}")
     return replace(free, result_dtype=compute_dtype(stored))
 
 

@@ -180,7 +180,8 @@ def _read_interface(array: Any, what: str) -> DeviceArray:
     interface = array.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise UnsupportedError(f"{what}: masked arrays are not supported; pass one without a mask")
-    dtype = _dtype(np.dtype(interface["typestr"]), what)
+    record = interface["typestr"].startswith("|V") and interface.get("descr")
+    dtype = _dtype(np.dtype(record or interface["typestr"]), what)
     shape = tuple(map(int, interface["shape"]))
     strides = interface.get("strides")  # None: in C order
     address, readonly = interface["data"]

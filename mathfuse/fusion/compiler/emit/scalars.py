@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mathfuse.runtime.dtypes import COMPLEX32, HALF, dtype_name, is_float
 from mathfuse.runtime.errors import UnsupportedError
 
 
@@ -25,11 +26,13 @@ class Scalar:
     weak: bool = False
 
     def __str__(self) -> str:
-        return ("weak " if self.weak else "") + str(self.dtype)
+        return ("weak " if self.weak else "") + dtype_name(self.dtype)
 
     @property
     def dtype(self) -> np.dtype:
         """The NumPy dtype that stores such a value."""
+        if (self.kind, self.bits) == ("c", 16):
+            return COMPLEX32
         return np.dtype(bool) if self.kind == "b" else np.dtype(f"{self.kind}{self.itemsize}")
 
     @property
@@ -57,12 +60,13 @@ KIND_ORDER = "biufc"
 
 def of_dtype(dtype: np.dtype) -> Scalar:
     """The type in which an element of ``dtype`` is computed: float16 as float32, small integers as 64-bit ones."""
+    dtype = HALF.get(dtype, dtype)
     if dtype.kind == "b":
         return BOOL
     if dtype.kind in "iu":
         return Scalar("u", 64) if dtype == np.uint64 else INT
     if dtype.kind in "fc" and dtype.itemsize <= (8 if dtype.kind == "f" else 16):
-        return Scalar(dtype.kind, max(32, dtype.itemsize * 8 // (2 if dtype.kind == "c" else 1)))
+        return Scalar(dtype.kind, dtype.itemsize * 8 // (2 if dtype.kind == "c" else 1))
     raise UnsupportedError(f"callbacks cannot compute with {dtype}; the nearest type is {nearest(dtype)}")
 
 
@@ -73,7 +77,7 @@ def nearest(dtype: np.dtype) -> str:
 
 def precision_of(dtype: np.dtype) -> int:
     """Bits of a weak float beside ``dtype``: float32 holds integers of up to 16 bits, wider ones take float64."""
-    if dtype.kind in "fc":
+    if is_float(dtype):
         return of_dtype(dtype).bits
     return 32 if dtype.itemsize <= 2 else 64
 
