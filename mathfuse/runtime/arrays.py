@@ -22,7 +22,7 @@ from mathfuse.runtime.words import an
 Array = npt.NDArray[Any]
 
 _NAMES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
-SUPPORTED = {(dtype.kind, dtype.itemsize): dtype for dtype in [*map(np.dtype, _NAMES), COMPLEX32]}
+SUPPORTED = {(dtype.kind, dtype.itemsize): dtype for dtype in map(np.dtype, _NAMES)}
 
 # By dtype.kind, where the dtype is none of the above: extended precision, objects, texts, times, bfloat16 and its kind.
 _NEAREST_DTYPE = {
@@ -421,7 +421,9 @@ def check_result(dtype: np.dtype[Any], framework: str) -> None:
 
 
 def supported(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
-    """The native dtype in `SUPPORTED` that `dtype` is, byte order aside."""
+    """The native dtype in `SUPPORTED` that `dtype` is, byte order aside, or complex32."""
+    if dtype == COMPLEX32:
+        return COMPLEX32
     found = SUPPORTED.get((dtype.kind, dtype.itemsize))
     if found is not None and found == dtype.newbyteorder("="):
         return found

@@ -5,6 +5,7 @@ NumPy has no complex32; here it is a record of its parts, which is how NumPy arr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,17 @@ def dtype_name(dtype: np.dtype[Any]) -> str:
 def named(name: str) -> np.dtype[Any]:
     """The inverse of `dtype_name`."""
     return COMPLEX32 if name == "complex32" else np.dtype(name)
+
+
+def described(dtype: np.dtype[Any]) -> dict[str, Any]:
+    """The entries of ``__cuda_array_interface__`` that tell a dtype."""
+    return {"typestr": dtype.str, **({"descr": dtype.descr} if dtype.names else {})}
+
+
+def dtype_described(interface: Mapping[str, Any]) -> np.dtype[Any]:
+    """The inverse of `described`."""
+    void = np.dtype(interface["typestr"])
+    return np.dtype(interface["descr"]) if void.kind == "V" and "descr" in interface else void
 
 
 def widened(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -141,7 +141,7 @@ def _chosen(
     time: Callable[[Engine], float] | None,
 ) -> Chosen:
     if not strategy:  # where there is nothing to fuse, a library serves
-        programs = [p for p in programs if p.hooks or not p.fuse.block]
+        programs = [p for p in programs if p.fuses or not p.fuse.block]
     wanted = [p for p in programs if strategy in (None, name_of(p))] or programs[:1]
     if strategy in ("callback", "kernel"):  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
