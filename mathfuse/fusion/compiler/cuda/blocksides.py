@@ -169,7 +169,8 @@ class Sides:
 
     def _write_pair(self, number: ir.Value, value: Complex) -> None:
         if self.kernel.half[1]:
-            return self._write_half(self.builder.mul(number, I64(2)), value, COMPLEX32)
+            self._write_half(self.builder.mul(number, I64(2)), value, COMPLEX32)
+            return
         b, pair = self.builder, ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
         for k in (0, 1):
             pair = b.insert_element(pair, value[k], I32(k))

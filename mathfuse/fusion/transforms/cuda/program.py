@@ -476,8 +476,10 @@ class _Builder:
 
 def _only_stores_half(pipeline: Pipeline) -> bool:
     """Whether nothing is done to the result of the last transform but that it is stored in half precision."""
-    epilog, last = pipeline.functions.get("epilog"), pipeline.problems[-1]
-    alone = epilog is not None and [link.function for link in epilog.callback.links] == [half.links[0].function]
+    if pipeline.out_dtype not in HALF:
+        return False
+    links, last = pipeline.functions["epilog"].callback.links, pipeline.problems[-1]
+    alone = [link.function for link in links] == [half.links[0].function]
     return alone and (len(pipeline.problems) > 1 or norm_scale(last) == 1)
 
 
