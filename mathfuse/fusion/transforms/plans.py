@@ -198,7 +198,8 @@ class FFT(TransformPlan):
         The input: NumPy, PyTorch or JAX in CPU memory; CuPy, PyTorch, JAX or Numba on a CUDA GPU; or anything else
         with DLPack or ``__cuda_array_interface__``. Any rank above 0 and any strides, on a GPU with each element at a
         multiple of its size. It is read at each `execute` and never written but as `out`. float32 and complex64 are
-        transformed in 32 bits, float64 and complex128 in 64, float16 as float32, integers and bool as float64.
+        transformed in 32 bits, float64 and complex128 in 64, float16 and complex32 in 32, integers and bool as
+        float64.
     axes : int or sequence of int, optional
         Transform axes, as in SciPy's function of the kind's name.
     s : int or sequence of int, optional

@@ -56,8 +56,7 @@ def test_callbacks_read_and_write_it_inside_of_cufft(gpu):
     assert found.moved_bytes == 2 * 5 * 12 * 4
 
 
-def test_elementwise_callbacks_that_own_kernels_call(gpu):
-    """What comes before the conversion, or a scale, leaves it to a callback."""
+def test_a_scale_leaves_the_conversion_to_a_callback(gpu):
     x = gpu.array(numbers((5, 7), complex_=True))
     found = mf.fft.FFT(x, (1,), (12,), "irfft").plan(epilog=mf.half, strategy="kernel").explain()
     assert found.passes == ("x → blocks c2r(12) × 5, half precision read, epilog inside → out",)
