@@ -1,6 +1,6 @@
 """Plain functions for use inside a callback; they are compiled with it.
 
-Those of indices reduce in integers before they divide, so that they stay exact for indices above 2^24 in 32-bit computations.
+Those of indices reduce in integers before they divide, so that they stay exact above 2^24 in 32-bit computations.
 """
 
 from __future__ import annotations
