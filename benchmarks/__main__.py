@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks import convolve, elementwise, fft, filter2d, overhead, report
+from benchmarks import convolve, elementwise, fft, filter2d, overhead, plans, report
 
 BENCHMARKS = {
     "filter2d": filter2d,
@@ -12,6 +12,7 @@ BENCHMARKS = {
     "fft": fft,
     "elementwise": elementwise,
     "overhead": overhead,
+    "plans": plans,
     "report": report,
 }
 

@@ -127,6 +127,29 @@ def copier(target: Any, source: Any) -> Callable[[], Any]:
     return run
 
 
+def captured(run: Callable[[], Any], replays: int) -> Callable[[], Any]:
+    """What replays a CUDA graph of `run`, which queues on the current stream, so many times."""
+    cp = cupy()
+    stream = cp.cuda.Stream(non_blocking=True)
+    cp.cuda.runtime.deviceSynchronize()
+    with stream:
+        run()  # workspaces and modules
+        stream.synchronize()
+        stream.begin_capture()
+        try:
+            result = run()
+        finally:
+            graph = stream.end_capture()
+
+    def replay() -> Any:
+        for _ in range(replays):
+            graph.launch(cp.cuda.get_current_stream())
+        return result
+
+    replay.alive = run  # as long as it may be called
+    return replay
+
+
 def copy_speed(nbytes: int = 1 << 29) -> float:
     """Bytes a second that a copy larger than the cache reads and writes."""
     cp = cupy()
@@ -144,6 +167,19 @@ def alone() -> Iterator[None]:
     with open(LOCK, "a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # until the file is closed
         yield
+
+
+def time_plans_alone() -> None:
+    """Have plans that are tuned measure alone, too."""
+    from mathfuse.fusion.transforms.cuda import prepared
+
+    time = prepared.milliseconds
+
+    def timed(*given: Any) -> float:
+        with alone():
+            return time(*given)
+
+    prepared.milliseconds = timed
 
 
 def race(variants: Sequence[Variant], samples: int = SAMPLES) -> None:

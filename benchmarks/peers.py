@@ -53,7 +53,7 @@ def multipliers() -> Mapping[str, Multiply]:
 
 
 def cufft(family: str, lengths: tuple[int, ...], x: Any, y: Any) -> Callable[[], None]:
-    """cuFFT's transform of C-contiguous [batch, …] `x` into `y`, unscaled, forward but for c2r; one prepared call."""
+    """cuFFT's unscaled transform of contiguous [batch, …] `x` into `y`, forward but for c2r; on the current stream."""
     from mathfuse.runtime.cuda.cufft import Call, Transform, View
 
     cp = gpu.cupy()
@@ -63,8 +63,10 @@ def cufft(family: str, lengths: tuple[int, ...], x: Any, y: Any) -> Callable[[],
     area = cp.empty(max(transform.work_bytes, 1), np.uint8)
     transform.set_work_area(area.data.ptr)
     source, target, forward = x.data.ptr, y.data.ptr, family != "c2r"
+    stream = cp.cuda.get_current_stream
 
     def run() -> None:
+        transform.set_stream(stream().ptr)
         transform.run(source, target, forward)
 
     run.alive = x, y, area  # as long as it may be called

@@ -65,7 +65,7 @@ def bounds_of(record: Mapping[str, Any]) -> list[Bound]:
 
 def ratio(rows: Sequence[Row], case: str, name: str, base: str) -> float | None:
     """Time of one variant as a multiple of another's in one case; None where either is missing."""
-    found = {row["name"]: row["ms"] for row in rows if row["case"] == case}
+    found = {row["name"]: row["ms"] for row in rows if row["case"] == case and "ms" in row}
     return found[name] / found[base] if name in found and base in found else None
 
 

@@ -120,7 +120,7 @@ def sweep(record: Record) -> str:
         records.table(head, lines) + "\n",
         f"The {len(shown)} slowest:\n",
         records.table(["", "by the rule", "", "tuned", ""], shown) + "\n",
-        *(["Failed:\n", "\n".join(failed) + "\n"] if failed else []),
+        *_failed(failed),
         _bounds(record),
     )
 
@@ -139,10 +139,15 @@ def _sweep_line(name: str, rows: Sequence[Row]) -> list[str]:
 def filter2d_cuda(record: Record) -> str:
     text = (
         f"A Gaussian filter of float32 images ({_where(record)}): milliseconds. The limit is the time of a copy of the "
-        "bytes of image, result and filter array.\n"
+        "bytes of image, result and filter array. nvmath-python multiplies in an epilog callback; by its interface it "
+        "copies the spectrum once more, by its bindings it does not. In CUDA graphs a single image is filtered again "
+        "and again.\n"
     )
     table = records.pivot(record["rows"]) + "\n"
-    return _section("Filtering images on a GPU", "filter2d --execution cuda", text, table, _bounds(record))
+    failed = [f"- {row['case']}, {row['name']}: {row['failed']}" for row in record["rows"] if "failed" in row]
+    return _section(
+        "Filtering images on a GPU", "filter2d --execution cuda", text, table, *_failed(failed), _bounds(record)
+    )
 
 
 def convolve_cpu(record: Record) -> str:
@@ -173,6 +178,19 @@ def overhead(record: Record) -> str:
     return _section("Host time of a call", "overhead", text, table, _bounds(record))
 
 
+def plans(record: Record) -> str:
+    settings = record["settings"]
+    text = (
+        f"{_count(settings['elements'])} complex64 elements with an epilog, and a filter of float32 images "
+        f"({_where(record)}): seconds from nothing planned to the first result, the slowest of {settings['rounds']}. A "
+        "size is known where the process has planned another callback on it; a new process has a CUDA context and the "
+        "input ready when its clock starts.\n"
+    )
+    table = records.pivot(record["rows"], "s", show="{:.3f}".format) + "\n"
+    failed = [f"- {row['case']}, {row['name']}: {row['failed']}" for row in record["rows"] if "failed" in row]
+    return _section("The first result", "plans", text, table, *_failed(failed), _bounds(record))
+
+
 def elementwise(record: Record) -> str:
     text = (
         f"{_count(record['settings']['bytes'])} bytes of the larger of input and result ({_where(record)}): bandwidth "
@@ -191,6 +209,7 @@ SECTIONS: dict[str, Callable[[Record], str]] = {
     "convolve-cpu": convolve_cpu,
     "convolve-cuda": convolve_cuda,
     "overhead": overhead,
+    "plans": plans,
     "elementwise": elementwise,
 }
 
@@ -208,6 +227,10 @@ def _section(title: str, command: str, *parts: str) -> str:
     return "\n".join(
         [f"## {title}\n", f"`python -m benchmarks {command}`\n", *(part.rstrip("\n") + "\n" for part in parts)]
     )
+
+
+def _failed(lines: Sequence[str]) -> list[str]:
+    return ["Failed:\n", "\n".join(lines) + "\n"] if lines else []
 
 
 def _bounds(record: Record) -> str:

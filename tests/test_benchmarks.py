@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from benchmarks import (
@@ -19,7 +22,11 @@ from benchmarks import (
     fft_callbacks,
     fft_sweep,
     filter2d_cuda,
+    first_result,
+    gpu,
     overhead,
+    parts,
+    plans,
     records,
     report,
 )
@@ -67,7 +74,13 @@ RECORDS = {
         ],
     },
     "fft-sweep": {**MACHINE, "settings": {}, "bounds": [], "rows": SWEEP},
-    "filter2d-cuda": {**MACHINE, "settings": {}, "bounds": [], "rows": timed("1 × 64², computed", mathfuse=0.1)},
+    "filter2d-cuda": {
+        **MACHINE, "settings": {}, "bounds": [],
+        "rows": [
+            *timed("1 × 64², computed", mathfuse=0.1),
+            {"case": "1 × 64², computed", "name": filter2d_cuda.NVMATH, "failed": "ValueError: no"},
+        ],
+    },
     "convolve-cpu": {
         "machine": {"processor": "2 × CPU"}, "versions": {"scipy": "1.17"}, "settings": {"workers": 2},
         "variants": [{"case": "a with b", "name": "mathfuse", "seconds": [0.003, 0.001, 0.002]}],
@@ -76,6 +89,13 @@ RECORDS = {
     "overhead": {
         **MACHINE, "settings": {"calls": 2000, "rounds": 7}, "bounds": [],
         "rows": [{"arrays": "torch", "name": "torch.fft.fft(x)", "us": 9.04}],
+    },
+    "plans": {
+        **MACHINE, "settings": {"elements": 1 << 24, "rounds": 3}, "bounds": [],
+        "rows": [
+            {"case": "N = 256, strategy kernel", "name": plans.NEW, "s": 0.25, "all_s": [0.2, 0.25], "error": 1e-7},
+            {"case": "N = 256, strategy kernel", "name": plans.FROM_FILE, "failed": "RuntimeError: no"},
+        ],
     },
     "elementwise": {
         **MACHINE, "settings": {"bytes": 3000}, "bounds": [],
@@ -143,17 +163,63 @@ def test_bounds_of_overhead_are_multiples_of_torch():
     assert [(b.value, b.most, b.met) for b in overhead.bounds(rows)] == [(0.5, 1.0, True), (1.0, 0.6, False)]
 
 
-def test_bounds_of_elementwise_kernels_and_filters():
+def test_bounds_of_plans():
+    new, failed = plans.bounds(RECORDS["plans"]["rows"])
+    assert (new.what, new.value, new.most) == (f"N = 256, strategy kernel: {plans.NEW}, seconds", 0.25, 0.5)
+    assert (failed.value, failed.met) == (1, False)
+    assert [plans.line(row).partition(": ")[2] for row in RECORDS["plans"]["rows"]] == [
+        "0.250 s",
+        "FAILED RuntimeError: no",
+    ]
+
+
+def test_bounds_of_elementwise_kernels_and_convolutions():
     rows = [
         {"case": "a", "access": "flat", "name": name, "share": 0.9} for name in (elementwise.OURS, elementwise.CUPY)
     ]
     (bound,) = elementwise.bounds(rows)
     assert (round(bound.value, 3), bound.most, bound.met) == (1.111, 1.053, False)
-    head = {"case": "a", "filter": filter2d_cuda.ARRAY, "size": 512, "ms": 2}
-    rows = [{**head, "name": filter2d_cuda.OURS}, {**head, "name": filter2d_cuda.SEPARATE}]
-    assert [bound.value for bound in filter2d_cuda.bounds(rows)] == [1.0]
     rows = [{"case": "a", "name": convolve.OURS, "ms": 1}, {"case": "a", "name": convolve.SEPARATE, "ms": 2}]
     assert [bound.value for bound in convolve.bounds(rows)] == [0.5]
+
+
+def test_bounds_of_filters_count_the_ways_that_failed():
+    head = {"case": "a", "filter": filter2d_cuda.ARRAY, "size": 512}
+    times = {filter2d_cuda.OURS: 1.0, filter2d_cuda.SEPARATE: 2.0, filter2d_cuda.NVMATH: 2.0}
+    rows = [{**head, "name": name, "ms": ms} for name, ms in times.items()]
+    found = [(bound.value, bound.met) for bound in filter2d_cuda.bounds(rows)]
+    assert found == [(0.5, True), (0.5, False), (0, True)]
+    rows[2] = {**head, "name": filter2d_cuda.NVMATH, "failed": "ValueError: no"}
+    separate, failed = filter2d_cuda.bounds(rows)
+    assert (separate.value, failed.value, failed.met) == (0.5, 1, False)
+    assert failed.what == f"ways that failed; a by {filter2d_cuda.NVMATH}"
+    rows = [{**head, "in_graph": True, "name": name, "ms": ms} for name, ms in list(times.items())[:2]]
+    assert filter2d_cuda.bounds(rows)[0].most == 0.625
+
+
+def test_a_way_that_fails_or_is_wrong_stops_no_other(monkeypatch):
+    monkeypatch.setattr(gpu, "cupy", lambda: np)
+    exact = np.arange(1.0, 5.0)
+    ways = {
+        "good": lambda: exact.copy,
+        "wrong": lambda: lambda: exact + 1,
+        "broken": lambda: 1 / 0,
+        "absent": lambda: None,
+    }
+    found, failed = filter2d_cuda.checked(ways, exact, exact.copy())
+    assert [variant.name for variant in found] == ["good"]
+    assert [why.partition(":")[0] for why in failed.values()] == ["ArithmeticError", "ZeroDivisionError"]
+
+
+@pytest.mark.parametrize("size", [8, 9])
+def test_epilogs_of_nvmath_find_an_element_by_its_offset(size):
+    y, fx = np.fft.fftfreq(size)[:, None], np.fft.rfftfreq(size)
+    weight = np.exp(-2 * np.pi**2 * filter2d_cuda.SIGMA**2 * (y * y + fx * fx)) / size**2
+    for epilog in (filter2d_cuda.nvmath_gaussian(size), filter2d_cuda.nvmath_multiply(size)):
+        found = np.zeros((2, *weight.shape), complex)
+        for offset in range(found.size):
+            epilog(found.ravel(), np.uint64(offset), 1 + 2j, weight.ravel(), None)
+        np.testing.assert_allclose(found, np.broadcast_to((1 + 2j) * weight, found.shape), rtol=1e-5, atol=1e-12)
 
 
 # --- the sweep --------------------------------------------------------------------------------------------
@@ -169,7 +235,7 @@ def test_processes_share_the_problems_and_what_is_over_a_bound_is_measured_again
         records.save(fft_sweep.NAME, {**MACHINE, "settings": {}}, rows[i::n], [], arguments.results)
         return SimpleNamespace(wait=lambda: 0)
 
-    monkeypatch.setattr(fft_sweep.subprocess, "Popen", play)
+    monkeypatch.setattr(parts.subprocess, "Popen", play)
     monkeypatch.setattr(fft_sweep, "measured", lambda problem, samples: [{"problem": str(problem), "rule": 1.0}])
     monkeypatch.setattr(fft_sweep, "line", str)
     monkeypatch.setattr(fft_sweep, "bounds", lambda rows: [])
@@ -198,6 +264,51 @@ def test_batches_fill_the_elements_but_no_more_than_the_most():
     for problem in SECTIONS["1d"] + SECTIONS["2d"] + SECTIONS["3d"]:
         filled = problem.batch * math.prod(problem.lengths)
         assert problem.batch in (1, MOST_BATCHES) or FILL - math.prod(problem.lengths) < filled <= FILL
+
+
+# --- plans ---------------------------------------------------------------------------------------------------
+
+
+def test_first_results_of_new_callbacks_and_in_new_processes(monkeypatch, tmp_path, capsys):
+    """The whole of it, on the CPU and in this process."""
+    pool = SimpleNamespace(free_all_blocks=lambda: None)
+    cuda = SimpleNamespace(runtime=SimpleNamespace(deviceSynchronize=lambda: None))
+    cupy = SimpleNamespace(**vars(np), cuda=cuda, get_default_memory_pool=lambda: pool)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setattr(gpu, "cupy", lambda: cupy)
+    monkeypatch.setattr(gpu, "machine", lambda **settings: {**MACHINE, "settings": settings})
+    monkeypatch.setattr(plans, "STRATEGIES", ("cpu",))
+    monkeypatch.setattr(plans, "FILTERED", first_result.Case((2, 32, 32)))
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", "before")
+    caches = []
+
+    def play(command, env, **_):
+        caches.append(Path(env["MATHFUSE_CACHE_DIR"]).name)
+        capsys.readouterr()
+        first_result.main(*command[3:])  # after python -m benchmarks.first_result
+        return SimpleNamespace(returncode=0, stdout=capsys.readouterr().out)
+
+    monkeypatch.setattr(plans.subprocess, "run", play)
+    arguments = f"plans --rounds 2 --lengths 64 --elements 1024 --results {tmp_path}".split()
+    plans.main(__main__.parser().parse_args(arguments))
+    found = records.load(plans.NAME, tmp_path)
+    assert [(row["case"], row["name"]) for row in found["rows"]] == [
+        (case, name) for case in ("N = 64, strategy cpu", "filter of 2 × 32²") for name in plans.MOST
+    ]
+    assert all(row["error"] < 1e-6 and len(row["all_s"]) == 2 for row in found["rows"]), found["rows"]
+    assert caches.count("cache") == 4 and len(set(caches)) == 5
+    assert os.environ["MATHFUSE_CACHE_DIR"] == "before"
+
+
+def test_what_fails_in_a_new_process_is_a_row(monkeypatch, tmp_path):
+    monkeypatch.setattr(
+        plans.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=1, stdout="", stderr="no such GPU")
+    )
+    with pytest.raises(RuntimeError, match="no such GPU"):
+        plans.in_new_process(plans.FILTERED, tmp_path)
+    monkeypatch.setattr(gpu, "cupy", lambda: 1 / 0)
+    rows = plans.measured(plans.FILTERED, 1, tmp_path)
+    assert [row["failed"] for row in rows] == ["ZeroDivisionError: division by zero"] * len(plans.MOST)
 
 
 # --- tables and files ------------------------------------------------------------------------------------------------
@@ -250,6 +361,7 @@ def test_the_page_of_all_results():
     assert "- another, both: PlanError: no memory" in page
     assert "2^24 complex64" in page and "3,000 bytes" in page
     assert "| blur | 2.0 |" in page
+    assert f"- 1 × 64², computed, {filter2d_cuda.NVMATH}: ValueError: no" in page
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

@@ -8,10 +8,10 @@ import sys
 from collections.abc import Sequence
 
 import mathfuse
-from mathfuse.cli import cache, compile, demo, doctor
+from mathfuse.cli import cache, compile, demo, doctor, tune
 from mathfuse.runtime.errors import MathFuseError
 
-SUBCOMMANDS = (demo, doctor, compile, cache)
+SUBCOMMANDS = (demo, doctor, compile, tune, cache)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -16,6 +17,7 @@ import pytest
 import mathfuse as mf
 from mathfuse.fusion import saved
 from mathfuse.runtime.cache import Artifact, default_store
+from tests.processes import killed_while_it_writes, together
 from tests.spaces import CUPY, everywhere, on_gpu
 
 from . import callbacks_by_name
@@ -271,6 +273,77 @@ def test_a_file_is_whole_or_not_there(path, monkeypatch):
         saved.write(path, {}, {})
     assert path.read_bytes() == b"before"
     assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO])
+def test_a_disk_that_is_full_or_broken_keeps_the_older_file(path, monkeypatch, code):
+    plan = saved_plan(path)
+    before, write = path.read_bytes(), Path.write_bytes
+
+    def half(self, content):
+        write(self, content[: len(content) // 2])
+        raise OSError(code, os.strerror(code), self)
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match=r"a\.plan") as caught:
+        plan.reset_operands(gain=3).save(path)
+    assert caught.value.errno == code
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("cache", ["damaged", "full", "a file"])
+def test_a_cache_that_fails_is_no_obstacle(path, tmp_path, monkeypatch, cache):
+    """Code of a plan file goes through the cache, and where that cannot be, it is made anew."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(folder))
+    expected = saved_plan(path).execute()
+    if cache == "damaged":
+        for file in folder.rglob("*.artifact"):
+            file.write_bytes(file.read_bytes()[:-1])
+    elif cache == "full":
+        monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "no space")))
+        monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "another"))
+    else:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "file"))
+    np.testing.assert_array_equal(mf.fft.FFT.load(path, X, w=W).execute(), expected)
+
+
+MANY = """
+import numpy as np
+import mathfuse as mf
+from tests.fusion.callbacks_by_name import weighted
+number, path = int(sys.argv[1]), sys.argv[2]
+x, w = np.ones((6, 10), np.float32), np.ones((6, 6), np.float32)
+plan = mf.fft.FFT(x, kind="rfft2").plan(epilog=weighted(w=w, gain=1.0 + number))
+#go
+for _ in range(5):
+    plan.save(path)
+    found = mf.fft.FFT.load(path, x, w=w).execute()[0, 0].real / 60
+    assert 0.99 < found < 16.01 and abs(found - round(found)) < 1e-4, found
+"""
+WRITER = """
+import numpy as np
+import mathfuse as mf
+mf.fft.FFT(np.ones((6, 10), np.float32), kind="rfft2").plan().save(sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+def test_sixteen_processes_with_one_file(path, store):
+    mf.fft.FFT(X, kind="rfft2").plan(epilog=weighted(w=W, gain=1.0))  # its code is in the cache: they start sooner
+    together(MANY, 16, path)
+    assert [each.name for each in path.parent.iterdir() if each.is_file()] == [path.name]
+    loaded = mf.fft.FFT.load(path, X, w=W)
+    assert loaded.execute().shape == (6, 6)
+
+
+def test_a_writer_that_is_killed_leaves_the_older_file(path):
+    expected = saved_plan(path).execute()
+    killed_while_it_writes(".plan", WRITER, path)
+    assert {each.suffix for each in path.parent.iterdir()} == {".plan", ".tmp"}
+    np.testing.assert_array_equal(mf.fft.FFT.load(path, X, w=W).execute(), expected)
 
 
 def test_a_link_stays_a_link_and_names_may_be_long(path):

@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mathfuse.epilogs.ready_made import half
+from mathfuse.device.fft.block import Configuration
 from mathfuse.fusion.elementwise.layouts import Layout, dense
+from mathfuse.fusion.transforms.cuda.fastest import TILES
 from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, tiled
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
@@ -28,13 +29,15 @@ class Fuse:
     """Whether what is done on the way in, and on the way out, becomes a callback.
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
-    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT.
+    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, and
+    rows lie interleaved between them, `tile` each; None: as many as is usual for columns of that length.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
     block: bool = False
+    tile: int | None = None
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,15 @@ class Map:
 class Hook:
     """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says.
 
-    With `axis` an own kernel tells a line along it and an element of that.
+    With `axis` an own kernel tells a line along it and an element of that; `across` tells that it then reads arrays
+    across their lines.
     """
 
     map: Map
     side: Side
     direct: bool
     axis: int | None = None
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,6 +120,8 @@ class Lines:
         How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
     present
         How many elements of a line there are in each, others being 0 or not stored; None: all.
+    configuration
+        How the kernel is cut and dealt to threads; None: by table or rule.
     """
 
     inner: int
@@ -122,6 +129,7 @@ class Lines:
     tiles: tuple[int, int] = (1, 1)
     steps: tuple[int, int] = (0, 0)
     present: tuple[int | None, int | None] = (None, None)
+    configuration: Configuration | None = None
 
     @classmethod
     def between(cls, source: Side, target: Side, present: tuple[int | None, int | None]) -> Lines:
@@ -153,10 +161,8 @@ class Transform:
     @property
     def half(self) -> tuple[bool, bool]:
         """Whether it reads, and writes, half precision without a callback, as own kernels do."""
-        return (
-            not self.load and self.source.layout.dtype in HALF,
-            not self.store and self.target.layout.dtype in HALF,
-        )
+        read, written = self.source.layout.dtype, self.target.layout.dtype
+        return not self.load and read in HALF, not self.store and written in HALF
 
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
@@ -245,7 +251,8 @@ class _Builder:
         self.steps: list[Step] = []
         self.rooms: list[Buffer] = []
         self.waiting = False
-        self.narrows = fuse.block and _only_stores_half(pipeline)
+        alone = len(pipeline.problems) > 1 or norm_scale(pipeline.problems[0]) == 1
+        self.narrows = fuse.block and alone and pipeline.narrows  # an own kernel then stores half precision itself
         self.tiled: Shape = ()  # the axes between whose transforms a room is tiled
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 
@@ -408,7 +415,8 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0])
+        across = map_.role is not None and self.pipeline.functions[map_.role].reads_across(group[0])
+        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0], across=across)
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
@@ -442,8 +450,9 @@ class _Builder:
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
-        fits = fits and self.shape[self.tiled[0]] % TILE == 0
-        room = self._room(turned, TILE) if fits else self._room(order)
+        extent = self.shape[self.tiled[0]] if self.tiled else 0
+        tile = self.fuse.tile or TILES.get(extent, TILE)
+        room = self._room(turned, tile) if fits and extent % tile == 0 else self._room(order)
         return room, _visible(room, group, batch, split)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
@@ -472,15 +481,6 @@ class _Builder:
         room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order), tile)
         self.rooms.append(room)
         return room
-
-
-def _only_stores_half(pipeline: Pipeline) -> bool:
-    """Whether nothing is done to the result of the last transform but that it is stored in half precision."""
-    if pipeline.out_dtype not in HALF:
-        return False
-    links, last = pipeline.functions["epilog"].callback.links, pipeline.problems[-1]
-    alone = [link.function for link in links] == [half.links[0].function]
-    return alone and (len(pipeline.problems) > 1 or norm_scale(last) == 1)
 
 
 def _present(extent: int, length: int, half: bool) -> int | None:
