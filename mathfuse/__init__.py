@@ -26,8 +26,8 @@ _SUBMODULES = ("fft",)
 _EXPORTS = {
     "mathfuse.epilogs": """
         Callback Constant constant epilog prolog
-        add band_pass bias clamp conjugate_multiply gaussian gelu gelu_tanh hamming hann leaky_relu multiply normalise
-        power_spectrum relu scale sigmoid silu tanh
+        add band_pass bias clamp conjugate_multiply gaussian gelu gelu_tanh half hamming hann leaky_relu multiply
+        normalise power_spectrum relu scale sigmoid silu tanh
         angular_frequency clamped_index radial_frequency signed_frequency signed_index wrapped_index
     """,
     "mathfuse.fusion.compiler": "compile",

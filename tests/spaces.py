@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mathfuse.runtime.dtypes import COMPLEX32
+
 CYCLES = 20_000_000  # of a GPU's clock
 _SPIN = """extern "C" __global__ void spin(long long n) { long long t = clock64(); while (clock64() - t < n); }"""
 GAP = 0xFF  # what lies between the elements of arrays with gaps: NaN, as floating-point numbers
@@ -183,8 +185,9 @@ class TorchSpace(CupySpace):
 
     def array(self, x: np.ndarray, offset: int = 0) -> Any:
         raw, _ = memory_of(x, offset)
-        typed = raw[: len(raw) // x.itemsize * x.itemsize].view(x.dtype)
+        typed = raw[: len(raw) // x.itemsize * x.itemsize].view(np.float16 if x.dtype == COMPLEX32 else x.dtype)
         memory = self.library.from_numpy(typed).to(self.device)
+        memory = memory.view(self.library.complex32) if x.dtype == COMPLEX32 else memory
         return (
             memory.as_strided(x.shape, [s // x.itemsize for s in x.strides], offset)
             if x.size
@@ -192,7 +195,10 @@ class TorchSpace(CupySpace):
         )
 
     def numpy(self, array: Any) -> np.ndarray:
-        return array.resolve_conj().resolve_neg().cpu().numpy()
+        here = array.resolve_conj().resolve_neg().cpu()
+        if here.dtype is self.library.complex32:
+            return self.library.view_as_real(here).numpy().view(COMPLEX32)[..., 0]
+        return here.numpy()
 
     def has(self, array: Any) -> bool:
         return isinstance(array, self.library.Tensor) and array.device.type == self.device

@@ -56,10 +56,11 @@ def epilog(
     -----
     The result has the dtype that the function returns. Numbers (constants, ``index``, bound scalars) take the precision
     of ``value``: that of a float or complex value, float32 for integers of up to 16 bits and bool, float64 for wider
-    ones; a float64 array makes float64 of what it meets. Integers are computed in 64 bits and wrap; a signed one that
-    meets a uint64 becomes one, as in C; division by the integer zero gives 0. An index outside an operand is an error
-    when planning if it is ``index[a]`` or a constant, and reads NaN (0 for integers) if it is computed. Globals and
-    closures count as they are at ``plan``.
+    ones; a float64 array makes float64 of what it meets. Half precision is computed as float32; ``numpy.float16(x)``
+    and ``mathfuse.half(x)``, of complex numbers too, round to it, and are stored so where they are returned. Integers
+    are computed in 64 bits and wrap; a signed one that meets a uint64 becomes one, as in C; division by the integer
+    zero gives 0. An index outside an operand is an error when planning if it is ``index[a]`` or a constant, and reads
+    NaN (0 for integers) if it is computed. Globals and closures count as they are at ``plan``.
 
     Operands may be assigned to: ``kept[index] = value``. Elements are computed at the same time and in no order: where
     two write to one place, or one reads what another writes, the result is undefined.

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from mathfuse.epilogs.decorators import epilog, prolog
-from mathfuse.epilogs.helpers import angular_frequency, radial_frequency, signed_frequency
+from mathfuse.epilogs.helpers import angular_frequency, radial_frequency, signed_frequency, to_half
 
 
 @epilog
@@ -58,6 +58,16 @@ def bias(value, bias):
         Of shape (N,) for one number a column; of shape (M, 1) for one number a row.
     """
     return value + bias
+
+
+@epilog
+def half(value):
+    """`value` in half precision: float16, or PyTorch's complex32 of a complex one.
+
+    At the end of a chain of epilogs it makes results half precision, and so does a callback that returns
+    ``mf.half(x)`` or, of a real number, ``numpy.float16(x)``. What is computed with it is computed in float32.
+    """
+    return to_half(value)
 
 
 @epilog

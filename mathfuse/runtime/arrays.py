@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from mathfuse.runtime.dtypes import COMPLEX32, dtype_name, pairs
 from mathfuse.runtime.errors import UnsupportedError
 from mathfuse.runtime.words import an
 
@@ -325,9 +326,10 @@ def _read_torch(array: Any, what: str) -> tuple[Array, None]:
         raise _not_on_host(array, what, str(array.device), array.device.type)
     tensor = plain_tensor(array, what)
     try:
+        if tensor_dtype(tensor, what) == COMPLEX32:
+            return sys.modules["torch"].view_as_real(tensor).numpy().view(COMPLEX32)[..., 0], None
         return tensor.numpy(), None
     except (RuntimeError, TypeError) as error:
-        tensor_dtype(tensor, what)  # the commonest reason
         raise UnsupportedError(
             f"{what}: the tensor has no memory to read, as inside torch.vmap and torch.compile; call mathfuse outside, "
             f"with all of the data: {error}"
@@ -347,6 +349,8 @@ def plain_tensor(array: Any, what: str) -> Any:
 
 def tensor_dtype(tensor: Any, what: str) -> np.dtype[Any]:
     """The NumPy dtype of a PyTorch tensor's elements."""
+    if tensor.dtype is sys.modules["torch"].complex32:
+        return COMPLEX32
     try:
         return dtype_of(tensor.dtype)
     except UnsupportedError:
@@ -354,8 +358,7 @@ def tensor_dtype(tensor: Any, what: str) -> np.dtype[Any]:
 
 
 def _no_twin(tensor: Any, what: str) -> UnsupportedError:
-    nearest = "array.to(torch.complex64)" if tensor.is_complex() else "array.float()"
-    return UnsupportedError(f"{what}: a tensor of {tensor.dtype} is not supported; pass {nearest}")
+    return UnsupportedError(f"{what}: a tensor of {tensor.dtype} is not supported; pass array.float()")
 
 
 def _read_jax(array: Any, what: str) -> tuple[Array, Any]:
@@ -396,13 +399,31 @@ _READERS: dict[str, Callable[[Any, str], tuple[Array, Any]]] = {
 }
 _WRITERS: dict[str, Callable[[Array, Any], Any]] = {
     "numpy": lambda result, device: result,
-    "torch": lambda result, device: sys.modules["torch"].from_numpy(result),
+    "torch": lambda result, device: _to_torch(result),
     "jax": lambda result, device: sys.modules["jax"].device_put(result, device),
 }
 
 
+def _to_torch(result: Array) -> Any:
+    torch = sys.modules["torch"]
+    if result.dtype == COMPLEX32:
+        return torch.view_as_complex(torch.from_numpy(pairs(result)))
+    return torch.from_numpy(result)
+
+
+def check_result(dtype: np.dtype[Any], framework: str) -> None:
+    """Raise UnsupportedError if arrays of a framework cannot hold a result of `dtype`."""
+    if dtype == COMPLEX32 and framework in ("cupy", "jax", "numba"):
+        raise UnsupportedError(
+            f"the result is {dtype_name(dtype)}, which arrays of {framework} cannot hold: leave it complex64, "
+            "return real numbers, or pass a PyTorch tensor"
+        )
+
+
 def supported(dtype: np.dtype[Any], what: str) -> np.dtype[Any]:
-    """The native dtype in `SUPPORTED` that `dtype` is, byte order aside."""
+    """The native dtype in `SUPPORTED` that `dtype` is, byte order aside, or complex32."""
+    if dtype == COMPLEX32:
+        return COMPLEX32
     found = SUPPORTED.get((dtype.kind, dtype.itemsize))
     if found is not None and found == dtype.newbyteorder("="):
         return found

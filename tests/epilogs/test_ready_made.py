@@ -56,6 +56,7 @@ POINTWISE = {
     "clamp": (mf.clamp(low=-1.5, high=2), np.clip(VALUES, -1.5, 2)),
     "normalise": (mf.normalise(mean=3.0, deviation=0.5), (VALUES - 3) / 0.5),
     "power_spectrum": (mf.power_spectrum, VALUES**2),
+    "half": (mf.half, VALUES.astype(np.float16)),
 }
 
 

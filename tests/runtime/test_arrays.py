@@ -271,7 +271,6 @@ def test_torch_tensors_that_are_refused(torch):
         r"requires grad": weight * 2,
         r"bfloat16.*array\.float\(\)": torch.zeros(2, dtype=torch.bfloat16),
         r"float8_e4m3fn.*array\.float\(\)": torch.zeros(2, dtype=torch.float8_e4m3fn),
-        r"complex32.*array\.to\(torch\.complex64\)": torch.zeros(2, dtype=torch.complex32),
         r"sparse_coo.*array\.to_dense\(\)": torch.zeros(2).to_sparse(),
         r"quantized.*array\.dequantize\(\)": torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8),
         r"nested.*its parts": torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
+from mathfuse.runtime.dtypes import named
 
 
 class Analysis:
@@ -16,7 +16,7 @@ class Analysis:
     """
 
     def __init__(self, metadata: Mapping[str, Any]) -> None:
-        self.result_dtype = np.dtype(metadata["result_dtype"])
+        self.result_dtype = named(metadata["result_dtype"])
         self.weak_bits: int = metadata["weak_bits"]
         self.accesses: dict[str, list] = metadata["accesses"]
         self.assigned: tuple[str, ...] = tuple(metadata["assigned"])

@@ -87,7 +87,8 @@ class Lowering:
         for number, link in enumerate(callback.links):
             result = self._link(link, number, builder, result, place, {**reserved, **operands}, captured)
         wide = any(link.precision == "float64" for link in callback.links)
-        self.result = Scalar(result.type.kind, bits) if wide and result.type.is_float else resolve(result.type, bits)
+        wide = wide and result.type.is_float and result.type.computed == result.type
+        self.result = Scalar(result.type.kind, bits) if wide else resolve(result.type, bits)
         return emitter.convert(result, self.result)
 
     def _link(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 from llvmlite import ir
 
 from mathfuse.fusion.compiler.emit.emitter import BYTES, FLOAT, I64, Emitter, Value
@@ -12,6 +11,7 @@ from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, Scalar
 from mathfuse.fusion.compiler.language.operands import Operand
 from mathfuse.fusion.compiler.parameters import Layout
 from mathfuse.fusion.compiler.signature import OperandType
+from mathfuse.runtime.dtypes import named
 
 
 class Reader:
@@ -44,7 +44,7 @@ class Reader:
         return self._scalar(name, kind) if kind.is_scalar else self._array(name, kind)
 
     def _array(self, name: str, kind: OperandType) -> Operand:
-        dtype = np.dtype(kind.dtype)
+        dtype = named(kind.dtype)
         if kind.extents is None or kind.strides is None:
             extents, strides = (self.integers(f"{name}.{part}", kind.ndim) for part in ("shape", "strides"))
             strides = (*strides[:-1], I64(dtype.itemsize)) if kind.contiguous else strides

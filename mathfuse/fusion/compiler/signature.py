@@ -12,6 +12,7 @@ from mathfuse.epilogs import Callback, Constant
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.runtime.arrays import as_host
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, is_device_array
+from mathfuse.runtime.dtypes import dtype_name
 from mathfuse.runtime.errors import UnsupportedError
 
 
@@ -61,7 +62,7 @@ def operand_type(value: Any) -> OperandType:
         return operand_type(_only_element(array))
     contiguous = array.strides[-1] == array.itemsize
     readonly = array.readonly if isinstance(array, DeviceArray) else not array.flags.writeable
-    return OperandType(str(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or readonly)
+    return OperandType(dtype_name(array.dtype), array.ndim, contiguous, isinstance(value, Constant) or readonly)
 
 
 def fixed(kind: OperandType, array: Any) -> OperandType:

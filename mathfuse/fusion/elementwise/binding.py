@@ -14,6 +14,7 @@ from mathfuse.fusion.compiler.fingerprint import captured_arrays
 from mathfuse.fusion.elementwise.functions import Function, Held
 from mathfuse.fusion.elementwise.layouts import Shape
 from mathfuse.runtime import arrays
+from mathfuse.runtime.dtypes import HALF, dtype_name
 from mathfuse.runtime.errors import CallbackError, PlanError
 from mathfuse.runtime.words import an
 
@@ -117,7 +118,10 @@ def _least(index: int | str | None, extents: Shape) -> int:
 def check_output(view: Any, shape: Shape, dtype: np.dtype) -> None:
     """Raise PlanError if `view`, an output, has not the shape and dtype of the result."""
     if view.shape != shape or view.dtype != dtype:
-        raise PlanError(f"out has dtype {view.dtype} and shape {view.shape}, the result has {dtype} and {shape}")
+        halved = "; an epilog that returns mathfuse.half(value) makes results half precision"
+        instead = halved if HALF.get(view.dtype) == dtype else ""
+        had, has = dtype_name(view.dtype), dtype_name(dtype)
+        raise PlanError(f"out has dtype {had} and shape {view.shape}, the result has {has} and {shape}{instead}")
 
 
 def check_overlap(out: Any, x: Any, in_place: bool) -> None:

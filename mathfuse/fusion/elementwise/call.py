@@ -39,7 +39,8 @@ def elementwise(
         that it assigns to are written.
     x : array
         NumPy, PyTorch or JAX in CPU memory; CuPy, PyTorch, JAX, Numba or any array with ``__cuda_array_interface__`` or
-        DLPack on a CUDA GPU. Any shape, any strides, any supported dtype; float16 is computed as float32.
+        DLPack on a CUDA GPU. Any shape, any strides, any supported dtype; float16 and complex32 are computed as float32
+        and complex64.
     inputs : mapping, optional
         Free operands of the callback, by name. On a GPU, operands in CPU memory are copied there at each call.
     out : array, optional

@@ -41,6 +41,7 @@ def run(callback: Callback, x: Any, inputs: Mapping[str, Any] | None, out: Any, 
     function, kernels = _placed(callback, inputs, source)
     workers = settings.workers(workers)
     if out is None:
+        arrays.check_result(function.stored, held.framework)
         result = np.empty(view.shape, function.stored)
         _apply(function, kernels, source, result.reshape(source.shape), workers)
         return held.restore(result)

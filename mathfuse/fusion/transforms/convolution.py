@@ -21,6 +21,7 @@ from mathfuse.fusion.transforms.functions import once, transform
 from mathfuse.fusion.transforms.kinds import Ints, Problem, complex_of, compute_dtype, real_of, replaced, resolve
 from mathfuse.fusion.transforms.plans import Operands, TransformPlan
 from mathfuse.runtime import arrays
+from mathfuse.runtime.dtypes import is_complex
 from mathfuse.runtime.errors import CallbackError, PlanError
 
 MODES = ("full", "same", "valid", "circular")
@@ -200,7 +201,7 @@ class Convolution(TransformPlan):
         }
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
-        real = dtype.kind != "c" and self._kernel_dtype.kind != "c"
+        real = not (is_complex(dtype) or is_complex(self._kernel_dtype))
         forward, inverse, extents = *(("rfftn", "irfftn") if real else ("fftn", "ifftn")), self._extents(real)
         lengths = tuple(extents[a].padded for a in self._axes)
         there = resolve(forward, self._shape, lengths, self._axes)
@@ -208,13 +209,13 @@ class Convolution(TransformPlan):
         return there, replace(resolve(inverse, there.spectrum_shape, lengths, self._axes), kept=kept)
 
     def _in_place(self, dtype: np.dtype) -> bool:
-        return dtype.kind == "c" or self._problems(dtype)[0].kind.family == "r2c"
+        return is_complex(dtype) or self._problems(dtype)[0].kind.family == "r2c"
 
     def _transfer(self, operands: Operands, dtype: np.dtype) -> Callback | None:
         """The product with the kernel's spectrum, turned to where the result begins."""
         assert operands.transfer is not None
         kernel, there = unwrapped(operands.transfer.bound["kernel"]), self._problems(dtype)[0]
-        wanted = complex_of(dtype) if self._kernel_dtype.kind == "c" else real_of(dtype)
+        wanted = complex_of(dtype) if is_complex(self._kernel_dtype) else real_of(dtype)
         conversion = _CONVERSIONS[wanted] if wanted != self._kernel_dtype else None
         after = [_conjugated] if self._correlate else []
         if (turns := self._turns(there)) is not None:

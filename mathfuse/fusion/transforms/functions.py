@@ -61,7 +61,7 @@ def spectral_filter(
     x : array
         The input, in CPU memory or on a CUDA GPU as for `fft`, of any rank above 0. Real input goes through half
         spectra and gives a real result, complex input a complex one, in the precision of the input: float32, float64,
-        complex64 or complex128.
+        complex64 or complex128; half precision gives float32 or complex64.
     transfer : Callback or array
         An epilog applied to the spectrum, which sees the index in the spectrum (of real input: the half spectrum) and
         as `shape` the extents of `x`, or an array that broadcasts to the spectrum and multiplies it. For real input it
@@ -80,7 +80,7 @@ def spectral_filter(
     -------
     array
         Of the shape, the precision and the framework of `x`, on its device; of the dtype of the epilog, if there is
-        one. On a GPU it is queued, not waited for.
+        one, such as half precision of ``mathfuse.half``. On a GPU it is queued, not waited for.
 
     Raises
     ------
@@ -190,7 +190,7 @@ _DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.ff
         NumPy, PyTorch or JAX in CPU memory; CuPy, PyTorch, JAX or Numba on a CUDA GPU; or any array with DLPack or
         ``__cuda_array_interface__``. Any rank above 0, any strides; on a GPU each element lies at a multiple of its
         size. It is never written but as `out`. float32 and complex64 are transformed in 32 bits, float64 and complex128
-        in 64, float16 as float32, integers and bool as float64; with a prolog, what that returns counts.
+        in 64, float16 and complex32 in 32, integers and bool as float64; with a prolog, what that returns counts.
     {lengths}
     {axes}
     norm : {{None, "backward", "ortho", "forward"}}
@@ -219,7 +219,7 @@ _DOC = """The {summary}{where}, with callbacks fused into it; else as ``scipy.ff
     -------
     array
         `out`, or a new array of the framework of `x`, on its device; of the dtype that the epilog returns, if there is
-        one. On a GPU it is queued, not waited for.
+        one: half precision where that is `mathfuse.half`, for instance. On a GPU it is queued, not waited for.
 
     Raises
     ------

@@ -12,6 +12,7 @@ from typing import Any, Literal, SupportsIndex
 
 import numpy as np
 
+from mathfuse.runtime.dtypes import HALF
 from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 Shape = tuple[int, ...]
@@ -181,7 +182,8 @@ _REAL_OF = {value: key for key, value in _COMPLEX_OF.items()}
 def compute_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype in which data of `dtype` is transformed, as in scipy.fft.
 
-    float32, complex64, float64 and complex128 stay; float16 becomes float32; integers and bool become float64.
+    float32, complex64, float64 and complex128 stay; float16 becomes float32 and complex32 complex64; integers and bool
+    become float64.
 
     Raises
     ------
@@ -191,8 +193,8 @@ def compute_dtype(dtype: np.dtype) -> np.dtype:
     native = dtype.newbyteorder("=")
     if native in _COMPLEX_OF or native in _REAL_OF:
         return native
-    if native == np.float16:
-        return np.dtype(np.float32)
+    if native in HALF:
+        return HALF[native]
     if native.kind in "biu":
         return np.dtype(np.float64)
     nearest = {"f": "float64", "c": "complex128"}.get(native.kind)

@@ -8,8 +8,10 @@ from typing import Literal
 
 import numpy as np
 
+from mathfuse.epilogs.ready_made import half
 from mathfuse.fusion.elementwise.functions import Function, Held
 from mathfuse.fusion.transforms.kinds import Problem, Shape, complex_of, real_of
+from mathfuse.runtime.dtypes import HALF
 
 __all__ = ["Function", "Held", "Pipeline", "Role"]
 
@@ -67,3 +69,11 @@ class Pipeline:
     def transformed(self) -> np.dtype:
         """dtype of the result before its epilog."""
         return real_of(self.computed) if self.halved else self.spectrum_dtype
+
+    @property
+    def narrows(self) -> bool:
+        """Whether the epilog does nothing but round to half precision."""
+        if self.out_dtype not in HALF:
+            return False
+        functions = [link.function for link in self.functions["epilog"].callback.links]
+        return functions == [link.function for link in half.links]

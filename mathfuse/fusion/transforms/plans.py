@@ -22,6 +22,7 @@ from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
 from mathfuse.fusion.transforms.spaces import Keeping, Request
 from mathfuse.fusion.tuning import ITERATIONS, Progress, Tuning
 from mathfuse.runtime import arrays
+from mathfuse.runtime.dtypes import dtype_name, is_complex, is_float
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 
 Made = TypeVar("Made", bound="TransformPlan")
@@ -143,9 +144,9 @@ class TransformPlan(Plan[Operands, Choices]):
         if epilog:
             functions["epilog"] = after = _function(epilog, "epilog", out_dtype, last, last.out_shape)
             out_dtype = after.stored
-            if real_result and out_dtype.kind == "c":
+            if real_result and is_complex(out_dtype):
                 raise CallbackError(
-                    f"epilog {epilog.callback} returns {out_dtype}, the result of {self._title} is real"
+                    f"epilog {epilog.callback} returns {dtype_name(out_dtype)}, the result of {self._title} is real"
                 )
         binding.check_roles(functions, x.view)
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
@@ -242,7 +243,8 @@ class FFT(TransformPlan):
         The input: NumPy, PyTorch or JAX in CPU memory; CuPy, PyTorch, JAX or Numba on a CUDA GPU; or anything else
         with DLPack or ``__cuda_array_interface__``. Any rank above 0 and any strides, on a GPU with each element at a
         multiple of its size. It is read at each `execute` and never written but as `out`. float32 and complex64 are
-        transformed in 32 bits, float64 and complex128 in 64, float16 as float32, integers and bool as float64.
+        transformed in 32 bits, float64 and complex128 in 64, float16 and complex32 in 32, integers and bool as
+        float64.
     axes : int or sequence of int, optional
         Transform axes, as in SciPy's function of the kind's name.
     s : int or sequence of int, optional
@@ -350,7 +352,7 @@ class SpectralFilter(TransformPlan):
         return cls(x, transfer, **arguments)
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
-        forward, inverse = ("fftn", "ifftn") if dtype.kind == "c" else ("rfftn", "irfftn")
+        forward, inverse = ("fftn", "ifftn") if is_complex(dtype) else ("rfftn", "irfftn")
         there = resolve(forward, self._shape, None, self._axes)
         lengths = tuple(self._shape[a] for a in self._axes)
         return there, resolve(inverse, there.spectrum_shape, lengths, self._axes)
@@ -362,7 +364,7 @@ class SpectralFilter(TransformPlan):
 def _prolog(bound: binding.Bound, x: Any, problem: Problem) -> Function:
     """The prolog, storing a dtype that can be transformed; integers that it returns never widen what it reads."""
     free = _function(bound, "prolog", x.dtype, problem, x.shape, source=x)
-    stored = free.stored if free.stored.kind in "fc" else np.dtype(f"f{precision_of(x.dtype) // 8}")
+    stored = free.stored if is_float(free.stored) else np.dtype(f"f{precision_of(x.dtype) // 8}")
     return replace(free, result_dtype=compute_dtype(stored))
 
 

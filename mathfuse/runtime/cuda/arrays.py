@@ -16,6 +16,7 @@ from mathfuse.runtime.cuda import dlpack
 from mathfuse.runtime.cuda.devices import current_device, device_guard
 from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, JAX, NUMBA, TORCH, Framework
 from mathfuse.runtime.cuda.memory import allocate, copy_in, copy_out, device_of
+from mathfuse.runtime.dtypes import described, dtype_described
 from mathfuse.runtime.errors import UnsupportedError
 
 _FRAMEWORKS = {"jax": JAX, "numba": NUMBA, "numba_cuda": NUMBA}
@@ -95,7 +96,7 @@ class DeviceArray:
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         data = self.pointer, self.readonly
-        return {"shape": self.shape, "strides": self.strides, "typestr": self.dtype.str, "data": data, "version": 3}
+        return {"shape": self.shape, "strides": self.strides, **described(self.dtype), "data": data, "version": 3}
 
 
 def c_strides(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
@@ -180,7 +181,7 @@ def _read_interface(array: Any, what: str) -> DeviceArray:
     interface = array.__cuda_array_interface__
     if interface.get("mask") is not None:
         raise UnsupportedError(f"{what}: masked arrays are not supported; pass one without a mask")
-    dtype = _dtype(np.dtype(interface["typestr"]), what)
+    dtype = _dtype(dtype_described(interface), what)
     shape = tuple(map(int, interface["shape"]))
     strides = interface.get("strides")  # None: in C order
     address, readonly = interface["data"]

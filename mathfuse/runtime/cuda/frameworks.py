@@ -17,12 +17,14 @@ from typing import Any
 
 import numpy as np
 
+from mathfuse.runtime.arrays import check_result
 from mathfuse.runtime.cuda import dlpack
 from mathfuse.runtime.cuda.devices import current_device, meets_capture
 from mathfuse.runtime.cuda.interface import Allocator, Framework
 from mathfuse.runtime.cuda.memory import PoolArray, device_of
 from mathfuse.runtime.cuda.pool import Host, Pool
 from mathfuse.runtime.cuda.streams import Event, stream_wait
+from mathfuse.runtime.dtypes import dtype_name
 from mathfuse.runtime.errors import PlanError, ToolchainError
 
 _NO_KEY = (RuntimeError, AttributeError, TypeError)  # of arrays that `as_device` refuses
@@ -69,6 +71,7 @@ class Cupy(Framework):
         return self._current(device).ptr
 
     def allocator(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Allocator:
+        check_result(dtype, self.name)
         make, current = self._library.ndarray, self._library.cuda.runtime.getDevice
 
         def allocate() -> tuple[Any, int]:
@@ -126,7 +129,7 @@ class Torch(Framework):
         torch = self._library
         make, place, order = torch.empty_like, torch.device("cuda", device), torch.contiguous_format
         # One element that poses as all of them: `empty_like` asks it for everything, in half the time of `empty`.
-        pattern = torch.empty((), dtype=getattr(torch, dtype.name), device=place).expand(shape)
+        pattern = torch.empty((), dtype=getattr(torch, dtype_name(dtype)), device=place).expand(shape)
 
         def allocate() -> tuple[Any, int]:
             array = make(pattern, memory_format=order)
@@ -201,6 +204,7 @@ class Exchange(Framework):
         return self.memory.current_stream(device)
 
     def allocator(self, shape: tuple[int, ...], dtype: np.dtype[Any], device: int) -> Allocator:
+        check_result(dtype, self.name)
         return self.memory.allocator(shape, dtype, device)
 
     def on_stream(self, stream: int, device: int) -> AbstractContextManager[Any]:

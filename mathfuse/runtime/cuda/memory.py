@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from mathfuse.runtime.cuda.devices import check, device_guard, library, meets_capture, relaxed_capture
 from mathfuse.runtime.cuda.streams import Event, stream_wait, synchronize
+from mathfuse.runtime.dtypes import described
 from mathfuse.runtime.errors import PlanError
 
 # CUpointer_attribute, CUmemorytype
@@ -144,4 +145,4 @@ class PoolArray:
     def __cuda_array_interface__(self) -> dict[str, Any]:
         # Streams of the interface are never 0: 1 is the legacy default stream.
         stream, data = self.memory.stream or 1, (self.pointer, False)
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": data, "version": 3, "stream": stream}
+        return {"shape": self.shape, **described(self.dtype), "data": data, "version": 3, "stream": stream}

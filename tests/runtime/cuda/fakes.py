@@ -175,7 +175,8 @@ class Interface:
         data = array.__array_interface__["data"][0], readonly
         strides = None if array.flags.c_contiguous else array.strides
         described = {"shape": array.shape, "strides": strides, "typestr": array.dtype.str, "data": data, "version": 3}
-        self.__cuda_array_interface__ = {**described, **more}
+        records = {"descr": array.dtype.descr} if array.dtype.names else {}
+        self.__cuda_array_interface__ = {**described, **records, **more}
 
 
 class Capsule:

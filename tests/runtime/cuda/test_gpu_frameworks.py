@@ -12,6 +12,7 @@ from mathfuse.runtime.arrays import as_host, place, shape_of
 from mathfuse.runtime.cuda.arrays import as_device, as_device_output, download, is_device_array
 from mathfuse.runtime.cuda.driver import device_guard, synchronize
 from mathfuse.runtime.cuda.frameworks import CUPY, EXCHANGE, HOST, JAX, NUMBA, POOL, TORCH
+from mathfuse.runtime.dtypes import COMPLEX32
 from mathfuse.runtime.errors import UnsupportedError
 
 pytestmark = pytest.mark.gpu
@@ -134,12 +135,21 @@ def test_lazy_bits_are_resolved(torch):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_complex32_is_read_and_made(torch):
+    z = torch.arange(24, dtype=torch.complex64, device="cuda").reshape(4, 6).to(torch.complex32).T[::2]
+    found = as_device(z)
+    assert (found.dtype, found.shape, found.strides) == (COMPLEX32, (3, 4), (8, 24))
+    np.testing.assert_array_equal(download(found, 0)["real"], z.real.cpu().numpy())
+    array, pointer = TORCH.allocator((2, 3), COMPLEX32, 0)()
+    assert (array.dtype, tuple(array.shape), array.data_ptr()) == (torch.complex32, (2, 3), pointer)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_tensors_that_are_refused(torch):
     weight = torch.nn.Parameter(torch.ones(2, device="cuda"))
     cases = {
         r"requires grad.*array\.detach\(\)": weight,
         r"bfloat16.*array\.float\(\)": torch.zeros(2, dtype=torch.bfloat16, device="cuda"),
-        r"complex32.*array\.to\(torch\.complex64\)": torch.zeros(2, dtype=torch.complex32, device="cuda"),
         r"sparse_coo.*array\.to_dense\(\)": torch.zeros(2, device="cuda").to_sparse(),
         r"nested.*its parts": torch.nested.nested_tensor([torch.zeros(1), torch.zeros(2)], device="cuda"),
     }

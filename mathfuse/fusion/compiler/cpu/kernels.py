@@ -20,6 +20,7 @@ from mathfuse.fusion.compiler.key import artifact_key
 from mathfuse.fusion.compiler.parameters import Writer
 from mathfuse.fusion.compiler.signature import Signature, numpy_view
 from mathfuse.runtime.cache import Artifact, default_store
+from mathfuse.runtime.dtypes import dtype_name
 from mathfuse.runtime.notes import note
 
 _lock = threading.Lock()
@@ -129,7 +130,7 @@ def _build(spec: ElementwiseSpec, signature: Signature) -> tuple[str, dict[str, 
     from mathfuse.fusion.compiler.cpu.loops import build_loops
 
     module, facts, result = build_loops(spec, signature, loop_layout(signature))
-    return str(module), {"result_dtype": str(result), **facts.metadata()}
+    return str(module), {"result_dtype": dtype_name(result), **facts.metadata()}
 
 
 def _compile(spec: ElementwiseSpec, signature: Signature) -> Artifact:

@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 
-import numpy as np
-
 from mathfuse.fusion.compiler.cuda import toolchain
 from mathfuse.fusion.compiler.cuda.audit import Audit, audit
 from mathfuse.fusion.compiler.cuda.units import Unit
 from mathfuse.runtime.cache import Artifact, default_store
+from mathfuse.runtime.dtypes import named
 
 STAND_IN = """extern "C" __global__ void {kernel}(void* data, unsigned long long count, void* info)
 {{
@@ -48,7 +47,7 @@ class Compiled:
         label = f"{unit.label} for {unit.pipeline}, {unit.arch}"
         artifact = default_store().get_or_make(unit.key(), self._compile, label)
         self.ltoir, self.metadata = artifact.payload, artifact.metadata
-        self.result_dtype = np.dtype(artifact.metadata["result_dtype"])
+        self.result_dtype = named(artifact.metadata["result_dtype"])
         self.weak_bits = int(artifact.metadata["weak_bits"])
 
     def _compile(self) -> Artifact:

@@ -50,6 +50,8 @@ class BlockKernel:
         Whether two real numbers that are packed lie where one complex number may, in the source and in the target.
     present
         How many elements of a line the source has, those beyond being 0, and how many the target takes; None: all.
+    half
+        Whether source and target, where no callback gives or takes the elements, are stored in half precision.
     slack
         0: a thread has to get by with few registers; 1: with some more, and the transfer function is applied to a few
         elements at a time; 2: with what a block can have.
@@ -71,6 +73,7 @@ class BlockKernel:
     nested: bool = False
     paired: tuple[bool, bool] = (False, False)
     present: tuple[int | None, int | None] = (None, None)
+    half: tuple[bool, bool] = (False, False)
     slack: int = 0
 
     @property

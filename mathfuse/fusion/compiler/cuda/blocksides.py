@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable as Function
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+import numpy as np
 from llvmlite import ir
 
 from mathfuse.device.fft.codelets import FLOAT, Complex
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype
-from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64
+from mathfuse.fusion.compiler.emit.emitter import BYTES, I8, I32, I64, Emitter, Value
+from mathfuse.fusion.compiler.emit.scalars import of_dtype
+from mathfuse.fusion.compiler.emit.target import CUDA
+from mathfuse.runtime.dtypes import COMPLEX32
 
-if TYPE_CHECKING:
-    import numpy as np
-
+FLOAT16: np.dtype = np.dtype(np.float16)
 SIDES = ("source", "target")
 Parts = tuple[ir.Value, ...]  # of an element: one, or two of a complex one
 Reader = Function[["ir.Value"], Parts]
@@ -78,6 +80,8 @@ class Sides:
     def _reader(self) -> Reader:
         """What gives an element of the thread's line."""
         b, dtype = self.builder, self.kernel.side(0)
+        if self.kernel.half[0]:
+            return lambda element: self._read_half(element, COMPLEX32 if dtype.kind == "c" else FLOAT16)
         if not self.kernel.load:
             stored = self._stored_type(dtype)
             source = b.bitcast(self._pointer("source"), stored.as_pointer(1))
@@ -100,6 +104,9 @@ class Sides:
     def _writer(self) -> Function[[ir.Value, Sequence[ir.Value]], object]:
         """What takes an element of the thread's line."""
         b, dtype = self.builder, self.kernel.side(1)
+        if self.kernel.half[1]:
+            half = COMPLEX32 if dtype.kind == "c" else FLOAT16
+            return lambda element, value: self._write_half(element, value, half)
         if not self.kernel.store:
             stored = self._stored_type(dtype)
             target = b.bitcast(self._pointer("target"), stored.as_pointer(1))
@@ -133,14 +140,37 @@ class Sides:
     def _callback(self, side: str, dtype: np.dtype, result: ir.Type, arguments: list[ir.Type]) -> ir.Function:
         return ir.Function(self.module, ir.FunctionType(result, arguments), cufft_prototype(side, dtype).symbol)
 
+    # --- half precision ----------------------------------------------------------------------------------------------
+
+    def _read_half(self, element: ir.Value, dtype: np.dtype) -> Parts:
+        return self._emitter().load(self._half_address(0, element), dtype, invariant=False).parts
+
+    def _write_half(self, element: ir.Value, value: Sequence[ir.Value], dtype: np.dtype) -> None:
+        made = Value(of_dtype(dtype), tuple(value))
+        self._emitter().store(self._half_address(1, element), dtype, made)
+
+    def _half_address(self, number: int, element: ir.Value) -> ir.Value:
+        """Of an element of the thread's line in the source (0) or the target (1)."""
+        side, size = SIDES[number], (COMPLEX32 if self.kernel.side(number).kind == "c" else FLOAT16).itemsize
+        data = self.builder.inttoptr(self._slot(side), BYTES)
+        return self._emitter().offset(data, [self._offset(side, element)], [I64(size)])
+
+    def _emitter(self) -> Emitter:
+        return Emitter(self.builder, CUDA, fastmath=True, weak_bits=32)
+
     # --- two real numbers at once ------------------------------------------------------------------------------------
 
     def _read_pair(self, number: ir.Value) -> Parts:
         b = self.builder
+        if self.kernel.half[0]:
+            return self._read_half(b.mul(number, I64(2)), COMPLEX32)
         pair = b.load(self._pair_address("source", number), align=self.kernel.dtype.itemsize)
         return b.extract_element(pair, I32(0)), b.extract_element(pair, I32(1))
 
     def _write_pair(self, number: ir.Value, value: Complex) -> None:
+        if self.kernel.half[1]:
+            self._write_half(self.builder.mul(number, I64(2)), value, COMPLEX32)
+            return
         b, pair = self.builder, ir.Constant(ir.VectorType(self.component, 2), ir.Undefined)
         for k in (0, 1):
             pair = b.insert_element(pair, value[k], I32(k))

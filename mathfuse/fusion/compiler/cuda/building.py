@@ -10,6 +10,7 @@ from mathfuse.fusion.compiler.cuda.callbacks import (
     build_transform_callback,
 )
 from mathfuse.fusion.compiler.cuda.elementwise import build_elementwise_kernel
+from mathfuse.runtime.dtypes import dtype_name
 
 if TYPE_CHECKING:
     from mathfuse.fusion.compiler.cuda.units import Unit
@@ -20,7 +21,7 @@ def build(lowering: Lowering, unit: Unit) -> dict[str, Any]:
     """Builds the function of ``unit``; gives the dtype stored, and of a kernel how many elements a block takes."""
     if unit.pipeline == "elementwise":
         stored, tile = build_elementwise_kernel(lowering, unit)
-        return {"result_dtype": str(stored), "tile": tile}
+        return {"result_dtype": dtype_name(stored), "tile": tile}
     make = {"matmul": build_product_callback, "transfer": build_transfer_callback}
     place = unit.side if unit.pipeline == "fft" else unit.pipeline
-    return {"result_dtype": str(make.get(place, build_transform_callback)(lowering, unit))}
+    return {"result_dtype": dtype_name(make.get(place, build_transform_callback)(lowering, unit))}

@@ -7,6 +7,7 @@ from llvmlite import ir
 
 from mathfuse.fusion.compiler.emit.emitter import FLOAT, I32, Emitter, Value
 from mathfuse.fusion.compiler.emit.scalars import of_dtype
+from mathfuse.runtime.dtypes import component_of, is_complex
 
 
 def load_vector(emitter: Emitter, pointer: ir.Value, dtype: np.dtype, lanes: int, invariant: bool) -> list[Value]:
@@ -32,7 +33,7 @@ class _Packing:
 
     def __init__(self, emitter: Emitter, dtype: np.dtype, lanes: int) -> None:
         self.emitter, self.dtype, self.builder = emitter, dtype, emitter.builder
-        self.component = np.empty(0, dtype).real.dtype
+        self.component = component_of(dtype)
         self.bits, total = 8 * self.component.itemsize, 8 * lanes * dtype.itemsize
         self.word_bits = max(self.bits, min(32, total))
         single = self.bits == self.word_bits
@@ -44,7 +45,7 @@ class _Packing:
         words = [self.builder.extract_element(vector, I32(k)) if self.words > 1 else vector for k in range(self.words)]
         parts = [self._component(word, shift) for word in words for shift in range(0, self.word_bits, self.bits)]
         values = [self.emitter.loaded(part, self.component) for part in parts]
-        if self.dtype.kind != "c":
+        if not is_complex(self.dtype):
             return values
         pairs = zip(values[::2], values[1::2])
         return [Value(of_dtype(self.dtype), (real.parts[0], imag.parts[0])) for real, imag in pairs]

@@ -6,7 +6,7 @@ Everything here is arithmetic on typed values; what an operator or a function *m
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +15,7 @@ from llvmlite import ir
 
 from mathfuse.fusion.compiler.emit.scalars import BOOL, INT, Scalar, of_dtype
 from mathfuse.fusion.compiler.emit.target import Target
+from mathfuse.runtime.dtypes import COMPLEX32
 
 Number = bool | int | float | complex
 I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
@@ -95,6 +96,10 @@ class Emitter:
         have = value.type
         if (have.kind, have.bits) == (to.kind, to.bits):
             return Value(to, value.parts)
+        if have.computed != have and to != have.computed:  # no instructions on 16 bits but to and from 32
+            return self.convert(self.convert(value, have.computed), to)
+        if to.computed != to and have != to.computed:
+            return self.convert(self.convert(value, to.computed), to)
         if to.kind == "b":
             return self.truth(value)
         if to.kind == "c":
@@ -236,6 +241,9 @@ class Emitter:
     def load(self, pointer: ir.Value, dtype: np.dtype, invariant: bool) -> Value:
         """One element of ``dtype`` at byte address ``pointer``; complex elements move as one access."""
         scalar = of_dtype(dtype)
+        if dtype == COMPLEX32:
+            both = self.halves(self.read(pointer, I32, self._alignment(dtype), invariant))
+            return Value(scalar, tuple(self.builder.fpext(part, FLOAT[32]) for part in both))
         if dtype.kind == "c":
             pair = ir.VectorType(FLOAT[scalar.bits], 2)
             if not self.target.is_cuda:  # two plain loads: LLVM's vectoriser knows interleaved accesses
@@ -270,6 +278,10 @@ class Emitter:
 
     def store(self, pointer: ir.Value, dtype: np.dtype, value: Value) -> None:
         """Stores ``value``, already of the type of ``dtype``, at byte address ``pointer``."""
+        if dtype == COMPLEX32:
+            word = self.word([self.builder.fptrunc(part, FLOAT[16]) for part in value.parts])
+            self.builder.store(word, self.cast(pointer, I32), align=self._alignment(dtype))
+            return
         if dtype.kind == "c":
             parts = value.parts
             if self.target.is_cuda:
@@ -282,6 +294,20 @@ class Emitter:
                     self.builder.store(parts[k], self._component(pointer, parts[k].type, k), align=dtype.itemsize // 2)
             return
         self.builder.store(self.storable(value, dtype), self.cast(pointer, self.storage(dtype)), align=dtype.itemsize)
+
+    def _alignment(self, dtype: np.dtype) -> int:
+        """Of a record: a GPU's arrays have elements at multiples of their size."""
+        return dtype.itemsize if self.target.is_cuda else dtype.alignment
+
+    def halves(self, word: ir.Value) -> list[ir.Value]:
+        """The two halves in 32 bits, the lower one first: vectors of them are code of their own on some targets."""
+        b = self.builder
+        return [b.bitcast(b.trunc(part, ir.IntType(16)), FLOAT[16]) for part in (word, b.lshr(word, I32(16)))]
+
+    def word(self, halves: Sequence[ir.Value]) -> ir.Value:
+        """The inverse of :meth:`halves`."""
+        low, high = (self.builder.zext(self.builder.bitcast(half, ir.IntType(16)), I32) for half in halves)
+        return self.builder.or_(low, self.builder.shl(high, I32(16)))
 
     def storage(self, dtype: np.dtype) -> ir.Type:
         """How a real element lies in memory."""

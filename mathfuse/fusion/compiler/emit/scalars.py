@@ -10,23 +10,29 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mathfuse.runtime.dtypes import COMPLEX32, HALF, dtype_name, is_float
 from mathfuse.runtime.errors import UnsupportedError
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A scalar type. ``bits`` counts one real component; complex values have two."""
+    """A scalar type. ``bits`` counts one real component; complex values have two.
+
+    One of 16 bits is stored so; what is computed with it is computed in 32.
+    """
 
     kind: str  # "b" bool, "i" signed, "u" unsigned integer, "f" real, "c" complex
     bits: int
     weak: bool = False
 
     def __str__(self) -> str:
-        return ("weak " if self.weak else "") + str(self.dtype)
+        return ("weak " if self.weak else "") + dtype_name(self.dtype)
 
     @property
     def dtype(self) -> np.dtype:
         """The NumPy dtype that stores such a value."""
+        if (self.kind, self.bits) == ("c", 16):
+            return COMPLEX32
         return np.dtype(bool) if self.kind == "b" else np.dtype(f"{self.kind}{self.itemsize}")
 
     @property
@@ -42,6 +48,11 @@ class Scalar:
     def is_float(self) -> bool:
         return self.kind in "fc"
 
+    @property
+    def computed(self) -> Scalar:
+        """The type in which such a value is computed with."""
+        return Scalar(self.kind, 32) if self.is_float and self.bits < 32 else self
+
 
 BOOL, INT = Scalar("b", 1), Scalar("i", 64)
 KIND_ORDER = "biufc"
@@ -49,12 +60,13 @@ KIND_ORDER = "biufc"
 
 def of_dtype(dtype: np.dtype) -> Scalar:
     """The type in which an element of ``dtype`` is computed: float16 as float32, small integers as 64-bit ones."""
+    dtype = HALF.get(dtype, dtype)
     if dtype.kind == "b":
         return BOOL
     if dtype.kind in "iu":
         return Scalar("u", 64) if dtype == np.uint64 else INT
     if dtype.kind in "fc" and dtype.itemsize <= (8 if dtype.kind == "f" else 16):
-        return Scalar(dtype.kind, max(32, dtype.itemsize * 8 // (2 if dtype.kind == "c" else 1)))
+        return Scalar(dtype.kind, dtype.itemsize * 8 // (2 if dtype.kind == "c" else 1))
     raise UnsupportedError(f"callbacks cannot compute with {dtype}; the nearest type is {nearest(dtype)}")
 
 
@@ -65,7 +77,7 @@ def nearest(dtype: np.dtype) -> str:
 
 def precision_of(dtype: np.dtype) -> int:
     """Bits of a weak float beside ``dtype``: float32 holds integers of up to 16 bits, wider ones take float64."""
-    if dtype.kind in "fc":
+    if is_float(dtype):
         return of_dtype(dtype).bits
     return 32 if dtype.itemsize <= 2 else 64
 
@@ -78,7 +90,7 @@ def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
     kind = max(a.kind, b.kind, key=KIND_ORDER.index)
     if kind in "fc":
         strong = [t.bits for t in (a, b) if t.is_float and not t.weak]
-        return Scalar(kind, max(strong) if strong else weak_bits, not strong)
+        return Scalar(kind, max(32, *strong) if strong else weak_bits, not strong)
     if kind == "b":
         return BOOL
     signed, unsigned = (max((t.bits for t in (a, b) if t.kind == kind), default=0) for kind in "iu")
@@ -89,7 +101,7 @@ def promote(a: Scalar, b: Scalar, weak_bits: int) -> Scalar:
 
 def floating(a: Scalar, weak_bits: int) -> Scalar:
     """The type in which division and transcendental functions of ``a`` are computed."""
-    return a if a.is_float else Scalar("f", weak_bits, weak=True)
+    return a.computed if a.is_float else Scalar("f", weak_bits, weak=True)
 
 
 def resolve(a: Scalar, bits: int) -> Scalar:

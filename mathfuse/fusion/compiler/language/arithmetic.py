@@ -115,6 +115,10 @@ class Arithmetic:
             return x
         return self.coerce(x)
 
+    def computed(self, x: Value | Number) -> Value | Number:
+        """``x`` in the type in which it is computed with."""
+        return self.emitter.convert(x, x.type.computed) if isinstance(x, Value) else x
+
     def value(self, x: Any) -> Value:
         """``x`` as a value; an integer that 64 bits do not hold counts as a float."""
         x = self.number(x)
@@ -135,7 +139,7 @@ class Arithmetic:
 
     def common(self, *xs: Any) -> tuple[Scalar, list[Value]]:
         """The operands in their common type."""
-        xs = tuple(self.number(x) for x in xs)
+        xs = tuple(self.computed(self.number(x)) for x in xs)
         scalar = self.common_type(*xs)
         return scalar, [self.convert(x, scalar) for x in xs]
 
@@ -164,7 +168,7 @@ class Arithmetic:
     def truth(self, x: Any) -> bool | Value:
         if x is None or isinstance(x, (tuple, str)):
             return bool(x)
-        x = self.number(x)
+        x = self.computed(self.number(x))
         return self.emitter.truth(x) if isinstance(x, Value) else bool(x)
 
     # --- operators ----------------------------------------------------------------------------------------------------
@@ -234,7 +238,7 @@ class Arithmetic:
 
     def _arithmetic_operand(self, x: Value | Number) -> Value | Number:
         """Booleans count as integers in arithmetic."""
-        return self.emitter.convert(x, INT) if isinstance(x, Value) and x.type.kind == "b" else x
+        return self.emitter.convert(x, INT) if isinstance(x, Value) and x.type.kind == "b" else self.computed(x)
 
     def _tuples(self, op: Callable, a: Any, b: Any) -> Any:
         if op is operator.add and isinstance(a, tuple) and isinstance(b, tuple):

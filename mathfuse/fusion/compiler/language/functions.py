@@ -150,6 +150,7 @@ NUMPY_OPERATORS = {
 INTEGER_KEEPING = frozenset("absolute square sign maximum minimum fmax fmin clip floor ceil trunc rint".split())
 TO_INTEGER = {math.floor: "floor", math.ceil: "ceil", math.trunc: "trunc"}
 DTYPES = (
+    np.float16,
     np.float32,
     np.float64,
     np.complex64,

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from mathfuse.epilogs.helpers import to_half
 from mathfuse.fusion.compiler.emit.emitter import Number, Value
 from mathfuse.fusion.compiler.emit.scalars import INT, Scalar, floating, of_dtype
 from mathfuse.fusion.compiler.language import approximations, library
@@ -140,8 +141,9 @@ class Operations(Arithmetic):
         truth = self.truth(condition)
         if isinstance(truth, bool):
             return a if truth else b
-        _, values = self.common(a, b)
-        return self.emitter.select(truth, *values)
+        a, b = self.number(a), self.number(b)
+        alike = isinstance(a, Value) and isinstance(b, Value) and a.type == b.type
+        return self.emitter.select(truth, *([a, b] if alike else self.common(a, b)[1]))
 
     def cast(self, scalar: Scalar, x: Any = 0) -> Value:
         """``np.float32(x)`` and its kind: an explicit type, never weak."""
@@ -150,7 +152,12 @@ class Operations(Arithmetic):
             raise Reject(f"a complex value cannot become {scalar}; use value.real, value.imag or abs(value)")
         if is_integer_constant(x) and scalar.kind in "iu" and not fits(x, scalar):
             raise Reject(f"{x} does not fit {an(str(scalar.dtype))} value")
-        return self.convert(x, scalar)
+        return self.emitter.convert(self.convert(x, scalar.computed), scalar)
+
+    def half(self, value: Any) -> Value:
+        """A value as it is stored in 16 bits a component."""
+        kind = self.value(value).type.kind
+        return self.cast(Scalar("c" if kind == "c" else "f", 16), value)
 
     def to_int(self, x: Any = 0) -> Any:
         """Python's ``int``: toward zero, in 64 bits; what they do not hold becomes the nearest that they do, NaN 0."""
@@ -263,6 +270,7 @@ class Operations(Arithmetic):
         x = self.number(x)
         if is_number(x):
             return x.conjugate()
+        x = self.computed(x)
         if x.type.kind != "c":
             return x
         return Value(x.type, (x.parts[0], self.emitter.negated(x.parts[1])))
@@ -321,7 +329,7 @@ def _logical(op: Callable) -> Callable:
 
 
 def _cast(dtype: np.dtype) -> Callable:
-    scalar = Scalar(dtype.kind, dtype.itemsize * 8) if dtype.kind in "iu" else of_dtype(dtype)
+    scalar = of_dtype(dtype) if dtype.kind in "bc" else Scalar(dtype.kind, dtype.itemsize * 8)
     return lambda operations, x=0: operations.cast(scalar, x)
 
 
@@ -364,6 +372,7 @@ SPECIAL: dict[Any, Callable] = {
     np.logical_or: _logical(operator.or_),
     np.logical_xor: _logical(operator.xor),
     **{dtype: _cast(np.dtype(dtype)) for dtype in DTYPES},
+    to_half: Operations.half,
     library.divide_unsigned: Operations.divide_unsigned,
     library.divide_single: Operations.divide_single,
     approximations.bit_pattern: Operations.bit_pattern,

@@ -14,6 +14,7 @@ import scipy.fft  # noqa: F401  always needed: its time belongs to the imports, 
 
 from mathfuse.fusion.transforms.cpu.passes import Fft
 from mathfuse.fusion.transforms.kinds import Problem, Shape, compute_dtype
+from mathfuse.runtime.dtypes import widened
 from mathfuse.runtime.errors import ToolchainError
 
 BACKENDS = {"pocketfft": "scipy.fft", "mkl": "mkl_fft.interfaces.scipy_fft"}
@@ -46,13 +47,14 @@ class Backend:
     def call(self, problem: Problem, x: np.ndarray, workers: int) -> np.ndarray:
         """A transform along several axes, by as many threads of the library's own."""
         function = getattr(load(self.name), function_of(problem))
-        return function(whole_strides(x), problem.lengths, problem.axes, problem.norm, False, workers)
+        return function(whole_strides(widened(x)), problem.lengths, problem.axes, problem.norm, False, workers)
 
     def _run(self, step: Fft, x: np.ndarray, axis: int, overwrite: bool, workers: int) -> np.ndarray:
         if self.name == "mkl":
+            x = widened(x)
             x = x.astype(compute_dtype(x.dtype), copy=False)  # it refuses float16
             x = x.copy() if 0 in x.strides else x  # and strides of 0
-        x = whole_strides(x)
+        x = whole_strides(widened(x))
         return getattr(load(self.name), step.op)(x, step.length, axis, step.norm, overwrite, workers)
 
 

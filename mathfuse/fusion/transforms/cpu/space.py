@@ -57,6 +57,7 @@ class CpuSpace:
     def prepare(self, pipeline: Pipeline, request: Request) -> CpuPrepared:
         x, choices = request.x, request.choices
         assert isinstance(x, HostArray)
+        arrays.check_result(pipeline.out_dtype, x.framework)
         tuning = Tuning(
             settings.workers(choices.workers), choices.block_bytes or settings.block_bytes(), choices.backend
         )

@@ -25,6 +25,7 @@ from mathfuse.fusion.transforms.cpu.storage import Halves, Storage, Whole, same_
 from mathfuse.fusion.transforms.kinds import Shape, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.fusion.workers import share
+from mathfuse.runtime.dtypes import COMPLEX32, dtype_name
 from mathfuse.runtime.words import counted
 
 # Boxes of columns that are worked on in place take no memory and may be wider than the cache: 4096 complex64 at runs of
@@ -130,7 +131,7 @@ class CpuStrategy:
         backs = {f"{step.op}({step.length})": b for s in stages for step, b in zip(s.plan.transforms, s.backends)}
         details = [(step, f"{backend.name}, {backend.reason}") for step, backend in backs.items()]
         details.append(("threads", str(tuning.workers)))
-        title = f"{title} → {out.dtype}{list(out.shape)}"
+        title = f"{title} → {dtype_name(out.dtype)}{list(out.shape)}"
         if self._caller and self._call:
             reason = "the input is in CPU memory and there is no callback: one call of the library, unless out is given"
             return Explanation(
@@ -175,7 +176,7 @@ class CpuStrategy:
 
         steps: list[StepFunction] = []
         chosen: list[backends.Backend] = []
-        dtype = self.x.dtype if plan.source == "x" else p.spectrum_dtype
+        dtype = self.x.dtype if plan.source == "x" and self.x.dtype != COMPLEX32 else p.spectrum_dtype
         ours = staged or plan.source == "work"  # whether the block's memory may be written
         for step in plan.steps:
             if isinstance(step, Fft):

@@ -48,6 +48,7 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
             _paired(call.output, lines.outer[1], lines.present[1]),
         ),
         present=lines.present,
+        half=step.half,
         arch=arch,
     )
 

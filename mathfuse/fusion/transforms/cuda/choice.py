@@ -154,7 +154,7 @@ def choose(
 
 def _chosen(programs: list[Program], job: Job, strategy: str | None) -> Chosen:
     if not strategy:  # where there is nothing to fuse, a library serves
-        programs = [p for p in programs if p.hooks or not p.fuse.block]
+        programs = [p for p in programs if p.fuses or not p.fuse.block]
     wanted = [p for p in programs if strategy in (None, name_of(p))] or programs[:1]
     if strategy == "callback":  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))

@@ -61,7 +61,7 @@ def cost(program: Program, slowed: frozenset[Transform] = frozenset()) -> float:
 def _cost(step: Map | Transform, slowed: bool, family: Family) -> float:
     if isinstance(step, Map):
         return LAUNCH + step.source.layout.nbytes + step.target.layout.nbytes
-    moved, lengths = _moved(step.call), step.call.lengths
+    moved, lengths = _moved(step), step.call.lengths
     if step.block:
         hooks = FUSED * (1 + SECOND * (len(step.hooks) - 1)) if step.hooks else 0
         return LAUNCH + (blocks_share(step, family) + hooks) * moved
@@ -100,7 +100,11 @@ def share(step: Transform, hook: Hook) -> tuple[float, str]:
         why = f"cuFFT takes another pass over memory for transforms of {n} elements with callbacks"
         return SLOWER if call.family == "c2c" else SLOWER_REAL, why
     found = next((share for most, share, _ in _shares(call) if n <= most), TOO_LONG)
-    if SHARES[-2][0] < n <= SHARES[-1][0] and not call.double and _moved(call) <= CACHED:
+    if (
+        SHARES[-2][0] < n <= SHARES[-1][0]
+        and not call.double
+        and _bytes(call, inside=True) + _bytes(call, inside=False) <= CACHED
+    ):
         found = CACHED_SHARE
     return found, f"transforms of {n} elements are too long for callbacks" if found > 1 else ""
 
@@ -115,14 +119,23 @@ def _another_pass(call: Call) -> float:
     return next((more for most, _, more in _shares(call) if max(call.lengths) <= most), 0.0)
 
 
-def _moved(call: Call) -> int:
-    """Bytes that a transform reads and writes."""
-    return _bytes(call, inside=True) + _bytes(call, inside=False)
+def _moved(step: Transform) -> float:
+    """Bytes that a transform reads and writes, in the dtypes in which they are stored."""
+    ends = (step.load.map if step.load else step).source, (step.store.map if step.store else step).target
+    return sum(
+        _bytes(step.call, inside) * end.layout.dtype.itemsize / _itemsize(step.call, inside)
+        for end, inside in zip(ends, (True, False))
+    )
 
 
 def _on_columns(step: Transform) -> Hook | None:
     """The callback on the side of the strided axes: cuFFT begins with them, but for real input."""
     return step.store if step.call.family == "r2c" else step.load
+
+
+def _itemsize(call: Call, inside: bool) -> int:
+    real = call.family == ("r2c" if inside else "c2r")
+    return (8 if call.double else 4) * (1 if real else 2)
 
 
 def _bytes(call: Call, inside: bool) -> int:

@@ -10,8 +10,9 @@ import math
 from dataclasses import dataclass
 
 from mathfuse.fusion.elementwise.layouts import Layout
-from mathfuse.fusion.transforms.kinds import Shape, complex_of
+from mathfuse.fusion.transforms.kinds import Shape
 from mathfuse.runtime.cuda.cufft import View
+from mathfuse.runtime.dtypes import component_of
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ def seen(layout: Layout, transform: Shape, batch: Shape, split: int = 0) -> Side
         How many of these are the outer ones, which only own kernels tell apart.
     """
     # Real numbers, too, begin where a complex one may: cuFFT reads two at a time.
-    if layout.alignment < complex_of(layout.dtype).itemsize or len(transform) > 3:
+    if layout.alignment < 2 * component_of(layout.dtype).itemsize or len(transform) > 3:
         return None
     itemsize, shape = layout.dtype.itemsize, layout.shape
     if any(n > 1 and (s <= 0 or s % itemsize) for n, s in zip(shape, layout.strides)):

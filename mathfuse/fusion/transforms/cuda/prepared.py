@@ -28,6 +28,7 @@ from mathfuse.runtime.cuda import cufft, driver, graphs
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, refill, upload
 from mathfuse.runtime.cuda.frameworks import CUPY, HOST, TORCH, lacking_memory
 from mathfuse.runtime.cuda.memory import PoolArray
+from mathfuse.runtime.dtypes import dtype_name
 
 
 class CudaPrepared:
@@ -113,7 +114,7 @@ class CudaPrepared:
     @property
     def explanation(self) -> Explanation:
         p, chosen = self._pipeline, self._chosen
-        title = f"{self._request.title} → {p.out_dtype}{list(p.out_shape)}"
+        title = f"{self._request.title} → {dtype_name(p.out_dtype)}{list(p.out_shape)}"
         if chosen is None:
             return Explanation(title, "sequence", "there is nothing to compute")
         operands = sum(array.view.nbytes for f in p.functions.values() for array in f.arrays.values())

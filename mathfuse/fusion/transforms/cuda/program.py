@@ -16,6 +16,7 @@ from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, til
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
+from mathfuse.runtime.dtypes import HALF
 
 MOST_AXES = 3  # of one cuFFT transform
 # Columns, and elements of two axes, that cuFFT transforms on their own about as fast as together with the rows.
@@ -157,9 +158,16 @@ class Transform:
     def hooks(self) -> list[Hook]:
         return [hook for hook in (self.load, self.transfer, self.store) if hook]
 
+    @property
+    def half(self) -> tuple[bool, bool]:
+        """Whether it reads, and writes, half precision without a callback, as own kernels do."""
+        read, written = self.source.layout.dtype, self.target.layout.dtype
+        return not self.load and read in HALF, not self.store and written in HALF
+
     def __str__(self) -> str:
         shape = "×".join(map(str, self.call.lengths))
-        inside = [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
+        inside = [f"half precision {done}" for done, so in zip(("read", "written"), self.half) if so]
+        inside += [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
         given, kept = self.block.present if self.block else (None, None)
         inside += [f"{given} elements given"] if given else []
         inside += [f"{kept} kept"] if kept else []
@@ -207,6 +215,11 @@ class Program:
     def hooks(self) -> list[Hook]:
         return [hook for step in self.transforms for hook in step.hooks]
 
+    @property
+    def fuses(self) -> bool:
+        """Whether anything is done inside of transforms: a callback, a conversion."""
+        return any(step.hooks or any(step.half) for step in self.transforms)
+
 
 def build(pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> Program:
     """The steps from `x` to `out`."""
@@ -238,6 +251,8 @@ class _Builder:
         self.steps: list[Step] = []
         self.rooms: list[Buffer] = []
         self.waiting = False
+        alone = len(pipeline.problems) > 1 or norm_scale(pipeline.problems[0]) == 1
+        self.narrows = fuse.block and alone and pipeline.narrows  # an own kernel then stores half precision itself
         self.tiled: Shape = ()  # the axes between whose transforms a room is tiled
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 
@@ -271,8 +286,9 @@ class _Builder:
         self.here = replace(self.here, layout=self.here.layout.cropped(self.shape))
         if self.fuse.block:
             self.shape = self.here.layout.shape  # own kernels pad one axis after the other
-        gather = first and self.fuse.gather
-        if gather or self.role or (self.here.layout.shape, self.here.layout.dtype) != (self.shape, self.dtype):
+        gather, stored = first and self.fuse.gather, self.here.layout.dtype
+        read = HALF.get(stored, stored) if self.fuse.block else stored  # own kernels widen half precision
+        if gather or self.role or (self.here.layout.shape, read) != (self.shape, self.dtype):
             self._move(problem, problem.axes)
 
     def _along(self, problem: Problem, remaining: Shape, last: bool) -> None:
@@ -409,6 +425,8 @@ class _Builder:
         """
         wanted: Role = "epilog" if last else "transfer"
         role = wanted if wanted in self.pipeline.functions else None
+        if last and self.narrows and target == self.out:
+            return None
         if len(self.pipeline.problems) == 1:
             scale = norm_scale(problem)
         else:
@@ -423,7 +441,9 @@ class _Builder:
         even = self.fuse.block and split == 0 and self.here.tile == 1
         splits = range(max(1, len(batch))) if even else (split,)
         for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
-            if (buffer.layout.shape, buffer.layout.dtype) == (self.shape, self.dtype):
+            dtype = buffer.layout.dtype
+            dtype = HALF.get(dtype, dtype) if last and self.narrows else dtype
+            if (buffer.layout.shape, dtype) == (self.shape, self.dtype):
                 sides = (_seen(buffer, group, batch, k) for k in splits)
                 if side := next(filter(None, sides), None):
                     return buffer, side

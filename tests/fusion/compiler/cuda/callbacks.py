@@ -62,6 +62,7 @@ READY_MADE = [
     case("f", mf.sigmoid),
     case("f", mf.tanh),
     case("fc", mf.power_spectrum),
+    case("fc", mf.half),
     case("fc", mf.conjugate_multiply(spectrum=2.5)),
     case("fc", mf.conjugate_multiply, "conjugate_multiply by an array", operands={"spectrum": "same[2]"}),
     case("fc", mf.gaussian(sigma=8.0)),

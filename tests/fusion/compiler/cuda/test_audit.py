@@ -68,7 +68,7 @@ def test_the_cases_are_told_apart_and_hold_every_ready_made_callback():
     assert len({case.name for case in CASES}) == len(CASES)
     ready_made = {name for name in mf.__all__ if isinstance(getattr(mf, name), mf.Callback)}
     assert {case.callback.links[0].function.__name__ for case in READY_MADE} == ready_made
-    assert len(ready_made) == 19
+    assert len(ready_made) == 20
 
 
 @pytest.mark.parametrize("dtype", SINGLE + DOUBLE)

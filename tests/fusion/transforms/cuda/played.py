@@ -18,6 +18,7 @@ from mathfuse.fusion.compiler.cuda.artifacts import Compiled
 from mathfuse.fusion.compiler.cuda.kernels import ElementwiseKernel
 from mathfuse.fusion.transforms.cuda.blocks import SOURCE, TARGET, kernel_of, parameters
 from mathfuse.runtime.cuda.arrays import as_device
+from mathfuse.runtime.dtypes import named
 from mathfuse.runtime.errors import UnsupportedError
 from tests.fusion.compiler.cuda import emulator, threads
 from tests.runtime.cuda.fakes import Interface
@@ -50,7 +51,7 @@ class Callback(Compiled):
     def __init__(self, unit: Any) -> None:
         self.unit = self.ltoir = unit  # type: ignore[assignment]
         self.metadata = unit.lower()[1]
-        self.result_dtype, self.weak_bits = np.dtype(self.metadata["result_dtype"]), int(self.metadata["weak_bits"])
+        self.result_dtype, self.weak_bits = named(self.metadata["result_dtype"]), int(self.metadata["weak_bits"])
 
 
 class Launch:
