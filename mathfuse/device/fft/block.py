@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from llvmlite import ir
 from mathfuse.device.fft.codelets import FLOAT, Arithmetic, Complex
 from mathfuse.device.fft.exchanges import BANKS, Exchange, exchanges
 from mathfuse.device.fft.shapes import Stages, most_threads
+from mathfuse.device.fft.steps import Twiddles, fine
 from mathfuse.device.fft.twiddles import places, powers
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -156,20 +158,55 @@ class BlockFft:
         k = b.urem(self._butterfly(number), I32(done))
         found: dict[int, Complex] = {}
         for row, leg in enumerate(powers(radix)):
-            address = b.gep(self.twiddles, [b.add(k, I32(places(self.stages)[stage] + row * done))])
-            loaded = b.load(address, align=self.align)
-            loaded.set_metadata("invariant.load", b.module.add_metadata([]))
-            factor = self._parts(loaded)
+            factor = self._root(self.twiddles, b.add(k, I32(places(self.stages)[stage] + row * done)))
             found[leg] = factor if sign < 0 else self.arithmetic.conjugate(factor)
+        return self._completed(found, radix)
+
+    def _completed(self, found: dict[int, Complex], radix: int) -> dict[int, Complex]:
+        """The factors of all legs from those of `powers`."""
         for leg in range(1, radix):
             if leg not in found:
                 high = 1 << leg.bit_length() - 1
                 found[leg] = self.arithmetic.multiply(found[high], found[leg - high])
         return found
 
+    def _root(self, table: ir.Value, number: ir.Value) -> Complex:
+        """An element (i32) of a table."""
+        loaded = self.builder.load(self.builder.gep(table, [number]), align=self.align)
+        loaded.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        return self._parts(loaded)
+
     def _butterfly(self, number: int) -> ir.Value:
         """The number of the thread's butterfly in a round."""
         return self.builder.add(self.thread, I32(number * self.stages.threads)) if number else self.thread
+
+    # --- between two steps of a longer transform ---------------------------------------------------------------------
+
+    def between(
+        self, values: list[Complex], sign: int, twiddles: Twiddles, column: ir.Value, tables: Sequence[ir.Value]
+    ) -> list[Complex]:
+        """The values times the twiddle factors of a line in a column (i32); tables are those of `twiddles`."""
+        b, result, places = self.builder, list[Complex](), [fine(count) for _, count in twiddles.roots(self.stages)]
+        stage = 0 if twiddles.first else len(self.stages.radices) - 1
+        radix = self.stages.radices[stage]
+
+        def factor(which: int, number: ir.Value) -> Complex:
+            table, each = b.bitcast(tables[which], self.pair.as_pointer(1)), places[which]
+            low = self._root(table, b.and_(number, I32(each - 1)))
+            high = self._root(table, b.add(b.lshr(number, I32(each.bit_length() - 1)), I32(each)))
+            found = self.arithmetic.multiply(low, high)
+            return found if sign < 0 else self.arithmetic.conjugate(found)
+
+        legs = self._completed({leg: factor(1, b.mul(column, I32(leg))) for leg in powers(radix)}, radix)
+        for number in range(self.stages.rounds(stage)):
+            j = self._butterfly(number)
+            if not self.stages.whole(stage, number):
+                j = b.select(self._has(stage, number), j, I32(0))
+            first = factor(0, b.mul(column, j))
+            for leg, value in enumerate(values[number * radix : (number + 1) * radix]):
+                turn = self.arithmetic.multiply(first, legs[leg]) if leg else first
+                result.append(self.arithmetic.multiply(value, turn))
+        return result
 
     # --- exchanges ---------------------------------------------------------------------------------------------------
 

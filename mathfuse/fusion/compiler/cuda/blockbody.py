@@ -66,7 +66,7 @@ class Body(Sides):
         elif kernel.packed:
             values = self._load_pairs()
         else:
-            values = self.fft.transform(self._load(), forward)
+            values = self._between(self.fft.transform(self._between(self._load(), first=True), forward), first=False)
         if kernel.transfer:
             values = self._transferred(values)
             self.stages = self.stages.backward
@@ -79,6 +79,14 @@ class Body(Sides):
         else:
             self._store(self.fft.transform(values, backward) if kernel.transfer else values)
         self.builder.ret_void()
+
+    def _between(self, values: list[Complex], first: bool) -> list[Complex]:
+        """The values times the twiddle factors between steps, if these are to come before the transform, or after."""
+        twiddles = self.kernel.step and self.kernel.step.twiddles
+        if not twiddles or twiddles.first != first:
+            return values
+        sign = -1 if self.kernel.forward else 1
+        return self.fft.between(values, sign, twiddles, self._numbered(twiddles.column), self.tables[-2:])
 
     def _divide_threads(self) -> None:
         """Which line the thread works on, and as which of its threads."""
@@ -256,7 +264,7 @@ class Body(Sides):
             return self._mirrored(number, call(self._kept(number), self._mirrored(number, value)))
 
         def call(number: ir.Value, value: Complex) -> Complex:
-            found = b.call(callback, [self._struct(value, element), self.at.line, number, info])
+            found = b.call(callback, [self._struct(value, element), *self._spectral(number), info])
             return b.extract_value(found, 0), b.extract_value(found, 1)
 
         rounds = [(condition, list(zip(numbers, own))) for condition, numbers, own in self._spectrum(values)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from llvmlite import ir
 
 from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.device.fft.steps import Digits
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype
@@ -60,20 +61,38 @@ class Sides:
 
     def _offset(self, side: str, element: ir.Value) -> ir.Value:
         """Of an element of the thread's line, in elements from the side's address."""
-        b = self.builder
+        b, number = self.builder, SIDES.index(side)
         distance = b.mul(self.at.line, self._slot(f"{side}_distance"))
-        if self.kernel.nested:
-            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot("inner")))
+        if self.kernel.nested[number]:
+            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot(f"{side}_inner")))
             outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
             distance = b.mul(own, self._slot(f"{side}_distance"))
             distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
-        number = SIDES.index(side)
         if self.kernel.tiles[number] > 1:
             tile = I64(self.kernel.tiles[number])
             along = b.add(b.mul(b.udiv(element, tile), self._slot(f"{side}_step")), b.urem(element, tile))
         else:
             along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
         return b.add(distance, along)
+
+    def _numbered(self, digits: Digits) -> ir.Value:
+        """What digits of the line's number make (i32)."""
+        b, line, found = self.builder, self.builder.trunc(self.at.line, I32), I32(0)
+        for every, count, weight in digits:
+            digit = b.urem(b.udiv(line, I32(every)), I32(count))
+            found = b.add(found, b.mul(digit, I32(weight)))
+        return found
+
+    def _spectral(self, element: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The line of a spectrum, and which of its elements one of the thread's line is; all i64."""
+        b, among = self.builder, self.kernel.step and self.kernel.step.among
+        if not among:
+            return self.at.line, element
+        every, count = among
+        line = b.trunc(self.at.line, I32)
+        outer = b.mul(b.udiv(line, I32(every * count)), I32(every))
+        low = b.zext(self._numbered(((every, count, 1),)), I64)
+        return b.zext(b.add(outer, b.urem(line, I32(every))), I64), b.add(low, b.mul(element, I64(count)))
 
     def _reader(self) -> Reader:
         """What gives an element of the thread's line."""

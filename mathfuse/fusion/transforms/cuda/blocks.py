@@ -10,9 +10,11 @@ import numpy as np
 
 from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import LONG, is_supported, stages_of
+from mathfuse.device.fft.steps import SECTOR
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
-from mathfuse.fusion.transforms.cuda.program import TILE, Transform
+from mathfuse.fusion.transforms.cuda.layouts import TILE
+from mathfuse.fusion.transforms.cuda.program import Transform
 from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.cufft import Call, Hook, View
 
@@ -47,12 +49,13 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         transfer="transfer" in sides,
         dense=(call.input.stride == 1, call.output.stride == 1),
         tiles=lines.tiles,
-        nested=lines.inner < call.batch,
+        nested=(lines.inner[0] < call.batch, lines.inner[1] < call.batch),
         paired=(
             _paired(call.input, lines.outer[0], lines.present[0]),
             _paired(call.output, lines.outer[1], lines.present[1]),
         ),
         present=lines.present,
+        step=step.part,
         arch=arch,
     )
 
@@ -63,6 +66,8 @@ def _block(step: Transform, arch: str) -> Block | None:
     stages = stages_of(_complex_length(call), call.double)
     across = all(_beside(view) for view in (call.input, call.output))
     of = functools.partial(block_of, stages, call.double, arch, slack=1 if step.transfer else 0)
+    if step.part and _beside(call.input) != _beside(call.output):
+        return of(across=True, tile=math.gcd(SECTOR // 2 if call.double else SECTOR, stages.threads))
     if lines.tiles != (1, 1):
         tile = math.gcd(max(lines.tiles), stages.threads)
         wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)
@@ -132,12 +137,12 @@ def parameters(step: Transform, hooks: Sequence[Hook]) -> np.ndarray:
         "transfer_info": infos.get("transfer", 0),
         "store_info": infos.get("epilog", 0),
         "batch": call.batch,
-        "inner": lines.inner,
     }
     for number, (side, view) in enumerate((("source", call.input), ("target", call.output))):
         values |= {
             f"{side}_stride": view.stride,
             f"{side}_distance": view.distance,
+            f"{side}_inner": lines.inner[number],
             f"{side}_outer": lines.outer[number],
             f"{side}_step": lines.steps[number],
         }

@@ -13,6 +13,9 @@ from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.kinds import Shape, complex_of
 from mathfuse.runtime.cuda.cufft import View
 
+# Rows, or elements of lines, that lie interleaved between own kernels for rows and columns: whole sectors for both.
+TILE = 8
+
 
 @dataclass(frozen=True)
 class Side:
@@ -41,10 +44,6 @@ class Side:
     tile: int = 1
     step: int = 0
 
-    def outer_of(self, inner: int) -> int:
-        """The distance of the next lines after `inner` ones, of this side's own or of fewer that lie evenly."""
-        return self.outer if self.inner == inner else inner * self.view.distance
-
     def nested(self, extents: Shape) -> bool:
         """Whether every offset belongs to one index only, so that an index can be found from it."""
         reach = 1
@@ -53,6 +52,34 @@ class Side:
                 return False
             reach = stride * extent
         return True
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Of an own kernel: how lines follow each other in source and target.
+
+    Parameters
+    ----------
+    inner
+        How many follow each other at one distance, in each.
+    outer
+        How far the next ones lie.
+    tiles, steps
+        How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
+    present
+        How many elements of a line there are in each, others being 0 or not stored; None: all.
+    """
+
+    inner: tuple[int, int]
+    outer: tuple[int, int]
+    tiles: tuple[int, int] = (1, 1)
+    steps: tuple[int, int] = (0, 0)
+    present: tuple[int | None, int | None] = (None, None)
+
+    @classmethod
+    def between(cls, source: Side, target: Side, present: tuple[int | None, int | None] = (None, None)) -> Lines:
+        inner, outer = (source.inner, target.inner), (source.outer, target.outer)
+        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step), present)
 
 
 def seen(layout: Layout, transform: Shape, batch: Shape, split: int = 0) -> Side | None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from mathfuse.device.fft.steps import Step
 from mathfuse.fusion.elementwise.layouts import Layout, dense
-from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, tiled
+from mathfuse.fusion.transforms.cuda.layouts import TILE, Lines, Side, interleaved, seen, tiled
+from mathfuse.fusion.transforms.cuda.long import Split, long_axes
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
@@ -18,7 +20,7 @@ from mathfuse.runtime.cuda.cufft import Call
 MOST_AXES = 3  # of one cuFFT transform
 # Columns, and elements of two axes, that cuFFT transforms on their own about as fast as together with the rows.
 LONGEST_COLUMNS, LARGEST_COLUMNS = 4096, 16384
-TILE = 8  # rows that lie interleaved between own kernels for rows and columns: whole sectors for both
+LONGEST = 16384  # elements of one block
 
 
 @dataclass(frozen=True)
@@ -26,13 +28,15 @@ class Fuse:
     """Whether what is done on the way in, and on the way out, becomes a callback.
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
-    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT.
+    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT:
+    one of up to `longest` elements at once, longer ones in steps.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
     block: bool = False
+    longest: int = LONGEST
 
 
 @dataclass(frozen=True)
@@ -100,39 +104,10 @@ class Hook:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Of an own kernel: how lines follow each other in source and target.
-
-    Parameters
-    ----------
-    inner
-        How many follow each other at one distance.
-    outer
-        How far the next ones lie, in source and target.
-    tiles, steps
-        How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
-    present
-        How many elements of a line there are in each, others being 0 or not stored; None: all.
-    """
-
-    inner: int
-    outer: tuple[int, int]
-    tiles: tuple[int, int] = (1, 1)
-    steps: tuple[int, int] = (0, 0)
-    present: tuple[int | None, int | None] = (None, None)
-
-    @classmethod
-    def between(cls, source: Side, target: Side, present: tuple[int | None, int | None]) -> Lines:
-        inner = min(source.inner, target.inner)
-        outer = source.outer_of(inner), target.outer_of(inner)
-        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step), present)
-
-
-@dataclass(frozen=True)
 class Transform:
     """One call of cuFFT, or of an own kernel that does the same by blocks of threads.
 
-    With `transfer`, of own kernels only, it is forward, that, and back.
+    With `transfer`, of own kernels only, it is forward, that, and back; with `part` one step of a longer transform.
     """
 
     call: Call
@@ -143,13 +118,14 @@ class Transform:
     store: Hook | None = None
     transfer: Hook | None = None
     block: Lines | None = None
+    part: Step | None = None
 
     @property
     def hooks(self) -> list[Hook]:
         return [hook for hook in (self.load, self.transfer, self.store) if hook]
 
     def __str__(self) -> str:
-        shape = "×".join(map(str, self.call.lengths))
+        shape = "×".join(map(str, self.call.lengths)) + (f" of {self.part.length}" if self.part else "")
         inside = [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
         given, kept = self.block.present if self.block else (None, None)
         inside += [f"{given} elements given"] if given else []
@@ -161,10 +137,7 @@ class Transform:
         return " → ".join([source, ", ".join([name, *inside]), target])
 
 
-Step = Map | Transform
-
-
-def moved_bytes(step: Step) -> int:
+def moved_bytes(step: Map | Transform) -> int:
     """What a step reads and writes, but for operands."""
     if isinstance(step, Map):
         return step.source.layout.nbytes + step.target.layout.nbytes
@@ -178,7 +151,7 @@ class Program:
     """Steps in order, and the rooms of the workspace they use."""
 
     fuse: Fuse
-    steps: tuple[Step, ...]
+    steps: tuple[Map | Transform, ...]
     rooms: tuple[Buffer, ...]
 
     @property
@@ -226,9 +199,11 @@ class _Builder:
         self.pipeline, self.fuse = pipeline, fuse
         self.out, self.here = Buffer("out", out), Buffer("x", x)
         self.complex, self.real = complex_of(pipeline.computed), real_of(complex_of(pipeline.computed))
-        self.steps: list[Step] = []
+        self.steps: list[Map | Transform] = []
         self.rooms: list[Buffer] = []
         self.waiting = False
+        double = self.real.itemsize == 8
+        self.long = long_axes(pipeline.problems, double, fuse.longest) if fuse.block else {}  # lengths of steps by axis
         self.tiled: Shape = ()  # the axes between whose transforms a room is tiled
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 
@@ -313,7 +288,16 @@ class _Builder:
     def _split(self, buffer: Buffer, group: Shape, batch: Shape) -> int | None:
         """How many axes of the batch have to be told apart for a buffer to be seen; None where it cannot be."""
         splits = range(max(1, len(batch)) if self.fuse.block else 1)
-        return next((k for k in splits if _seen(buffer, group, batch, k)), None)
+        return next((k for k in splits if self._seen(buffer, group, batch, k)), None)
+
+    def _seen(self, buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:
+        """How a buffer is seen that a transform reads: of a long axis, by the first step."""
+        if group[0] in self.long:
+            return self._by_digits(buffer, group[0], batch).end(buffer.layout, 0, spectrum=False)
+        return _seen(buffer, group, batch, split)
+
+    def _by_digits(self, buffer: Buffer, axis: int, batch: Shape) -> Split:
+        return Split.of(buffer.layout, axis, batch, self.long[axis])
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -330,11 +314,15 @@ class _Builder:
             load, batch = self._load(group, batch, away=family == "c2r" and len(group) > 1)
             source, view = load.map.target if load.map.target in self.rooms else source, load.side
         else:
-            view = _visible(source, group, batch, self._split(source, group, batch) or 0)
+            view = _visible(self._seen(source, group, batch, self._split(source, group, batch) or 0))
         transfer = self._between(problem, family, group, batch) if back else None
         given = self.shape
         self._follow(back or problem, "c2c" if back else family, group)
-        target, side = self._target(family, group, batch, view.split, last=final and last)
+        digits = self._by_digits(load.map.target if load else source, group[0], batch) if group[0] in self.long else None
+        if digits:
+            target, side = self._end(digits, final and last, bool(back))
+        else:
+            target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
         lines = None
@@ -346,6 +334,9 @@ class _Builder:
             )
             lines = Lines.between(view, side, present)
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
+        if digits:
+            *others, step = self._in_steps(digits, step, (view, side))
+            self.steps += others
         self.here = target
         after = self._after(back or problem, target, last) if final and (last or not back) else None
         if after and self.fuse.store:
@@ -356,6 +347,29 @@ class _Builder:
             self.here = after.target
             if not step.store:
                 self.steps.append(after)
+
+    def _in_steps(self, digits: Split, whole: Transform, ends: tuple[Side, Side]) -> list[Transform]:
+        """The steps of a long transform; a filter turns back in the last one, and returns by the others."""
+        room, last = self._keep(digits.room(self.complex)), digits.steps - 1
+        numbers = [*range(digits.steps), *(reversed(range(last)) if whole.transfer else ())]
+        found: list[Transform] = []
+        for place, number in enumerate(numbers):
+            begins, stops, returning = place == 0, place == len(numbers) - 1, place > last
+            between, turning = _visible(digits.side(room.layout, number)), number == last and whole.transfer is not None
+            source, target = ends[0] if begins else between, ends[1] if stops else between
+            call = replace(whole.call, lengths=(digits.factors[number],), batch=source.batch)
+            step = Transform(
+                call=replace(call, input=source.view, output=target.view),
+                forward=whole.forward != returning,
+                source=whole.source if begins else room,
+                target=whole.target if stops else room,
+                load=whole.load if begins else None,
+                transfer=whole.transfer if turning else None,
+                block=Lines.between(source, target),
+                part=digits.step(number, turning, returning),
+            )
+            found.append(step)
+        return found
 
     def _follow(self, problem: Problem, family: Family, group: Shape) -> None:
         """What the data become by a transform of a problem's: only own kernels leave out what is not kept."""
@@ -375,14 +389,15 @@ class _Builder:
         source = self.here.layout
         if (source.shape, source.dtype) == (self.shape, self.dtype) and not (away or self.fuse.gather):
             split = self._split(self.here, group, batch)
-            side = None if split is None else _seen(self.here, group, batch, split)
+            side = None if split is None else self._seen(self.here, group, batch, split)
             if side and side.nested(self.shape):
                 return Hook(Map(role, self.here, self.here), side, direct=True), batch
         batch = tuple(a for a in self.out.layout.order() if a not in group)
         order = interleaved(source.order(), group, batch)
         virtual = self._room(order) if away else Buffer("cuFFT", dense(self.shape, self.dtype, order))
         split = self._split(self.out, group, batch) or 0
-        return Hook(Map(role, self.here, virtual), _visible(virtual, group, batch, split), direct=False), batch
+        side = _visible(self._seen(virtual, group, batch, split))
+        return Hook(Map(role, self.here, virtual), side, direct=False), batch
 
     def _between(self, there: Problem, family: Family, group: Shape, batch: Shape) -> Hook:
         """The transfer function between two transforms of one step: it sees the spectrum line after line."""
@@ -390,7 +405,7 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0])
+        return Hook(map_, _visible(_seen(spectrum, group, batch, 0)), direct=True, axis=group[0])
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
@@ -408,21 +423,33 @@ class _Builder:
 
     def _target(self, family: Family, group: Shape, batch: Shape, split: int, last: bool) -> tuple[Buffer, Side]:
         """Where a transform writes: to the result at last, else where its input lies if it may, or to a room."""
-        in_place = [self.here] if self.here.writable and family == "c2c" else []
         # Where the lines of the source follow each other evenly, those of the target need not.
         even = self.fuse.block and split == 0 and self.here.tile == 1
         splits = range(max(1, len(batch))) if even else (split,)
-        for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
-            if (buffer.layout.shape, buffer.layout.dtype) == (self.shape, self.dtype):
-                sides = (_seen(buffer, group, batch, k) for k in splits)
-                if side := next(filter(None, sides), None):
-                    return buffer, side
+        for buffer in self._targets(family, last):
+            if side := next(filter(None, (_seen(buffer, group, batch, k) for k in splits)), None):
+                return buffer, side
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
         fits = fits and self.shape[self.tiled[0]] % TILE == 0
         room = self._room(turned, TILE) if fits else self._room(order)
-        return room, _visible(room, group, batch, split)
+        return room, _visible(_seen(room, group, batch, split))
+
+    def _end(self, digits: Split, last: bool, returning: bool) -> tuple[Buffer, Side]:
+        """Likewise where a long transform writes, or a filter that returns to its first step."""
+        step = 0 if returning else digits.steps - 1
+        for buffer in self._targets("c2c", last):
+            if side := digits.end(buffer.layout, step, not returning):
+                return buffer, side
+        room = self._room((*digits.outer, digits.axis, *digits.inner))
+        return room, _visible(digits.end(room.layout, step, not returning))
+
+    def _targets(self, family: Family, last: bool) -> list[Buffer]:
+        """Where a transform may write, but for new rooms."""
+        in_place = [self.here] if self.here.writable and family == "c2c" else []
+        buffers = [self.out, *in_place] if last else [*in_place, self.out]
+        return [each for each in buffers if (each.layout.shape, each.layout.dtype) == (self.shape, self.dtype)]
 
     def _move(self, problem: Problem, axes: Shape) -> None:
         """The map on the way in, as a callback to be or as a kernel that writes what cuFFT can see."""
@@ -447,7 +474,10 @@ class _Builder:
         self.here = target
 
     def _room(self, order: Shape, tile: int = 1) -> Buffer:
-        room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order), tile)
+        return self._keep(dense(self.shape, self.dtype, order), tile)
+
+    def _keep(self, layout: Layout, tile: int = 1) -> Buffer:
+        room = Buffer(f"room {len(self.rooms) + 1}", layout, tile)
         self.rooms.append(room)
         return room
 
@@ -461,7 +491,6 @@ def _seen(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None
     return seen(buffer.layout, group, batch, split) if buffer.tile == 1 else tiled(buffer.layout, buffer.tile, *group)
 
 
-def _visible(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side:
-    side = _seen(buffer, group, batch, split)
-    assert side is not None, f"cuFFT cannot see axes {group} of {buffer}"
+def _visible(side: Side | None) -> Side:
+    assert side is not None, "the axes of a transform cannot be seen"
     return side

@@ -1,0 +1,115 @@
+"""Transforms of lines that are too long for one block, as steps along shorter ones: pure decisions, and tables.
+
+The four-step algorithm: of ``n = n1 * N2 + n2`` and ``k = k1 + N1 * k2``, transforms along n1, twiddle factors
+``exp(-2πi * n2 * k1 / (N1 * N2))``, and transforms along n2; these may be two steps in their turn (D. H. Bailey, "FFTs in
+External or Hierarchical Memory", Journal of Supercomputing 4, 1990).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from mathfuse.device.fft.shapes import Stages, is_supported
+from mathfuse.device.fft.twiddles import powers, roots
+
+MOST_STEPS, LONGEST_STEP = 3, 4096  # of longer ones a block has too few lines for whole sectors of memory
+LONGEST = 1 << 31  # elements that are counted in 32 bits
+SECTOR = 4  # complex numbers that make one in float32, and two in float64
+
+# Digits of a line's number: Σ line // every % count * weight.
+Digits = tuple[tuple[int, int, int], ...]
+
+
+@dataclass(frozen=True)
+class Twiddles:
+    """``exp(∓2πi * column * element / length)`` for each element of a step's lines.
+
+    Parameters
+    ----------
+    length
+        What the step and those after it transform.
+    columns, column
+        How many there are, and which one a line is.
+    first
+        Whether the values are multiplied before the transform, else after it.
+    """
+
+    length: int
+    columns: int
+    column: Digits
+    first: bool
+
+    def tables(self, stages: Stages, double: bool) -> list[npt.NDArray[np.complexfloating]]:
+        """Roots for the first leg of each butterfly in the stage next to the factors, and from leg to leg."""
+        return [table(*each, double) for each in self.roots(stages)]
+
+    def roots(self, stages: Stages) -> tuple[tuple[int, int], tuple[int, int]]:
+        """The length and how many there are of these roots."""
+        stage = 0 if self.first else len(stages.radices) - 1
+        count, most = stages.butterflies(stage), max(powers(stages.radices[stage]), default=0)
+        return (self.length, (self.columns - 1) * (count - 1) + 1), (self.length // count, (self.columns - 1) * most + 1)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step does besides its transform, as part of one of `length` elements.
+
+    Parameters
+    ----------
+    twiddles
+        Those between this step and the next, if any.
+    among
+        Of a filter: a line is the digit ``line // every % count`` of an element of the spectrum, the lowest.
+    """
+
+    length: int
+    twiddles: Twiddles | None = None
+    among: tuple[int, int] | None = None
+
+
+def factors(length: int, double: bool, longest: int = LONGEST_STEP) -> tuple[int, ...]:
+    """Lengths of the steps, as few and as equal as can be, the last one in whole sectors if it may; () of none."""
+    if length >= LONGEST:
+        return ()
+    for count in range(2, MOST_STEPS + 1):
+        found = _falling(length, count, min(longest, LONGEST_STEP))
+        for each in sorted(found, key=lambda each: (_sectors(each), max(each), sum(each))):
+            if all(is_supported(n, double) for n in each):
+                last = min(each, key=lambda n: (-math.gcd(n, SECTOR), n))
+                first = list(each)
+                first.remove(last)
+                return (*first, last)
+    return ()
+
+
+def _sectors(lengths: tuple[int, ...]) -> int:
+    """How many pieces of a line make a sector, at the best."""
+    return SECTOR // max(math.gcd(n, SECTOR) for n in lengths)
+
+
+def _falling(length: int, count: int, most: int) -> Iterator[tuple[int, ...]]:
+    """So many factors in falling order, of at most so much each."""
+    if count == 1:
+        if 1 < length <= most:
+            yield (length,)
+        return
+    for first in range(min(most, length), 1, -1):
+        if length % first == 0 and first**count >= length:
+            yield from ((first, *rest) for rest in _falling(length // first, count - 1, first))
+
+
+def fine(count: int) -> int:
+    """How many of so many roots are kept one by one; the others are products of these and of every such one."""
+    return 1 << ((count - 1).bit_length() + 1) // 2
+
+
+def table(length: int, count: int, double: bool) -> npt.NDArray[np.complexfloating]:
+    """``exp(-2πi k / length)`` for the least k, then for multiples of their number, so that products make `count`."""
+    each = fine(count)
+    k = np.concatenate([np.arange(each), each * np.arange(-(-count // each))])
+    return roots(k, length).astype(np.complex128 if double else np.complex64)
