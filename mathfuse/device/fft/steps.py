@@ -33,15 +33,14 @@ class Twiddles:
     ----------
     length
         What the step and those after it transform.
-    columns, column
-        How many there are, and which one a line is.
+    columns
+        How many there are: a line is the one that its number tells.
     first
         Whether the values are multiplied before the transform, else after it.
     """
 
     length: int
     columns: int
-    column: Digits
     first: bool
 
     def tables(self, stages: Stages, double: bool) -> list[npt.NDArray[np.complexfloating]]:
@@ -57,19 +56,21 @@ class Twiddles:
 
 @dataclass(frozen=True)
 class Step:
-    """What a step does besides its transform, as part of one of `length` elements.
+    """Of a step: where its lines belong in longer ones of `length` elements.
 
     Parameters
     ----------
+    number, weight
+        Element n of the step's line is element ``n * weight + number`` of the long line: of the first step's those that
+        are read, of the last step's those of the spectrum.
     twiddles
-        Those between this step and the next, if any.
-    among
-        Of a filter: a line is the digit ``line // every % count`` of an element of the spectrum, the lowest.
+        Factors between this step and the next, if any.
     """
 
     length: int
+    number: Digits
+    weight: int
     twiddles: Twiddles | None = None
-    among: tuple[int, int] | None = None
 
 
 def factors(length: int, double: bool, longest: int = LONGEST_STEP) -> tuple[int, ...]:

@@ -82,11 +82,11 @@ class Body(Sides):
 
     def _between(self, values: list[Complex], first: bool) -> list[Complex]:
         """The values times the twiddle factors between steps, if these are to come before the transform, or after."""
-        twiddles = self.kernel.step and self.kernel.step.twiddles
-        if not twiddles or twiddles.first != first:
+        step = self.kernel.step
+        if not step or not step.twiddles or step.twiddles.first != first:
             return values
         sign = -1 if self.kernel.forward else 1
-        return self.fft.between(values, sign, twiddles, self._numbered(twiddles.column), self.tables[-2:])
+        return self.fft.between(values, sign, step.twiddles, self._numbered(step.number), self.tables[-2:])
 
     def _divide_threads(self) -> None:
         """Which line the thread works on, and as which of its threads."""
@@ -146,15 +146,24 @@ class Body(Sides):
             parts = read(number)
             return parts[0], parts[1] if len(parts) > 1 else zero
 
-        if given is None or element.high < given // each:
+        place = self._whole(element)
+        if given is None or place.high < given // each:
             return value(element.number)
-        if element.low >= given // each:
+        if place.low >= given // each:
             return zero, zero
-        inside = b.icmp_unsigned("<", element.number, I64(given // each))
-        if self.kernel.load:
+        inside = b.icmp_unsigned("<", place.number, I64(given // each))
+        if self.kernel.load or self.kernel.step:  # of a step's line there may be no element at all
             return self._where(inside, lambda: [value(element.number)])[0]
         found = value(b.select(inside, element.number, I64(0)))  # no branch, so that loads overlap
         return b.select(inside, found[0], zero), b.select(inside, found[1], zero)
+
+    def _whole(self, element: Element) -> Element:
+        """The same as an element of the long line, of which a step's is a part."""
+        step = self.kernel.step
+        if not step or self.kernel.present == (None, None):
+            return element
+        high = element.high * step.weight + step.weight - 1
+        return Element(self._in_long_line(element.number), element.low * step.weight, high)
 
     def _store(self, values: list[Complex]) -> None:
         """The values with which a transform ends."""
@@ -184,7 +193,7 @@ class Body(Sides):
             parts = [(element.times(b, 2), value[:1]), (element.times(b, 2, 1), value[1:])]
         half = self.kernel.spectrum if self.kernel.real[0] and not self.kernel.real[1] else None
         for place, part in parts:
-            if inside := self._until(place, half if kept is None else kept):
+            if inside := self._until(self._whole(place), half if kept is None else kept):
                 with inside:
                     write(place.number, part)
 

@@ -83,16 +83,19 @@ class Sides:
             found = b.add(found, b.mul(digit, I32(weight)))
         return found
 
+    def _in_long_line(self, element: ir.Value) -> ir.Value:
+        """Which element (i64) of the long line one of a step's line is."""
+        b, step = self.builder, self.kernel.step
+        assert step is not None
+        return b.add(b.mul(element, I64(step.weight)), b.zext(self._numbered(step.number), I64))
+
     def _spectral(self, element: ir.Value) -> tuple[ir.Value, ir.Value]:
         """The line of a spectrum, and which of its elements one of the thread's line is; all i64."""
-        b, among = self.builder, self.kernel.step and self.kernel.step.among
-        if not among:
+        if not self.kernel.step:
             return self.at.line, element
-        every, count = among
-        line = b.trunc(self.at.line, I32)
+        b, line, ((every, count, _),) = self.builder, self.builder.trunc(self.at.line, I32), self.kernel.step.number
         outer = b.mul(b.udiv(line, I32(every * count)), I32(every))
-        low = b.zext(self._numbered(((every, count, 1),)), I64)
-        return b.zext(b.add(outer, b.urem(line, I32(every))), I64), b.add(low, b.mul(element, I64(count)))
+        return b.zext(b.add(outer, b.urem(line, I32(every))), I64), self._in_long_line(element)
 
     def _reader(self) -> Reader:
         """What gives an element of the thread's line."""

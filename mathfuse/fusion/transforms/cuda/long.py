@@ -21,14 +21,15 @@ from mathfuse.runtime.cuda.cufft import View
 
 
 def long_axes(problems: tuple[Problem, ...], double: bool, longest: int) -> Mapping[int, Shape]:
-    """Axes that own kernels transform in steps, with the lengths of these: complex ones, neither padded nor cut."""
-    first, found = problems[0], dict[int, Shape]()
-    for axis, n in zip(first.axes, first.lengths):
-        whole = all(n == extents[axis] for p in problems for extents in (p.shape, p.full_shape, p.out_shape))
-        halved = axis == first.axes[-1] and first.kind.family != "c2c"
-        if whole and not halved and not (n <= longest and is_supported(n, double)):
-            found[axis] = factors(n, double, longest)
-    return {axis: each for axis, each in found.items() if each}
+    """Axes that own kernels transform in steps, with the lengths of these: complex ones."""
+    first = problems[0]
+    complex_axes = first.axes if first.kind.family == "c2c" else first.axes[:-1]
+    found = {
+        axis: factors(n, double, longest)
+        for axis, n in zip(complex_axes, first.lengths)
+        if not (n <= longest and is_supported(n, double))
+    }
+    return {axis: lengths for axis, lengths in found.items() if lengths}
 
 
 @dataclass(frozen=True)
@@ -137,12 +138,14 @@ class Split:
         strides = tuple(stride // itemsize if n > 1 else 0 for n, stride in zip(layout.shape, layout.strides))
         return replace(side, strides=strides) if side else None
 
-    def step(self, step: int, turning: bool, returning: bool) -> Step:
+    def step(self, step: int, returning: bool) -> Step:
         """What a step does besides: twiddle factors after it, or before it where a filter returns; none of the last."""
         if step == self.steps - 1:
-            return Step(self.length, among=(self.every, self.length // self.factors[-1]) if turning else None)
+            weight = self.length // self.factors[-1]
+            return Step(self.length, ((self.every, weight, 1),), weight)
         columns = math.prod(self.factors[step + 1 :])
-        return Step(self.length, Twiddles(self.factors[step] * columns, columns, self._column(step), returning))
+        twiddles = Twiddles(self.factors[step] * columns, columns, returning)
+        return Step(self.length, self._column(step), columns, twiddles)
 
     def _column(self, step: int) -> Digits:
         """Which column of what is yet to be transformed a line is."""

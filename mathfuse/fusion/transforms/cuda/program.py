@@ -325,7 +325,7 @@ class _Builder:
             target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        lines = None
+        lines, present = None, (None, None)
         if self.fuse.block:
             (n,), axis = lengths, group[0]
             present = (
@@ -335,7 +335,7 @@ class _Builder:
             lines = Lines.between(view, side, present)
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
         if digits:
-            *others, step = self._in_steps(digits, step, (view, side))
+            *others, step = self._in_steps(digits, step, (view, side), present)
             self.steps += others
         self.here = target
         after = self._after(back or problem, target, last) if final and (last or not back) else None
@@ -348,14 +348,16 @@ class _Builder:
             if not step.store:
                 self.steps.append(after)
 
-    def _in_steps(self, digits: Split, whole: Transform, ends: tuple[Side, Side]) -> list[Transform]:
+    def _in_steps(
+        self, digits: Split, whole: Transform, ends: tuple[Side, Side], present: tuple[int | None, int | None]
+    ) -> list[Transform]:
         """The steps of a long transform; a filter turns back in the last one, and returns by the others."""
         room, last = self._keep(digits.room(self.complex)), digits.steps - 1
         numbers = [*range(digits.steps), *(reversed(range(last)) if whole.transfer else ())]
         found: list[Transform] = []
         for place, number in enumerate(numbers):
             begins, stops, returning = place == 0, place == len(numbers) - 1, place > last
-            between, turning = _visible(digits.side(room.layout, number)), number == last and whole.transfer is not None
+            between, turning = _visible(digits.side(room.layout, number)), number == last
             source, target = ends[0] if begins else between, ends[1] if stops else between
             call = replace(whole.call, lengths=(digits.factors[number],), batch=source.batch)
             step = Transform(
@@ -365,8 +367,8 @@ class _Builder:
                 target=whole.target if stops else room,
                 load=whole.load if begins else None,
                 transfer=whole.transfer if turning else None,
-                block=Lines.between(source, target),
-                part=digits.step(number, turning, returning),
+                block=Lines.between(source, target, (present[0] if begins else None, present[1] if stops else None)),
+                part=digits.step(number, returning),
             )
             found.append(step)
         return found
