@@ -24,8 +24,8 @@ FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
 TOO_LONG = (
-    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, that have small factors "
-    "only: no primes above 13, and few of 7 to 13"
+    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, or longer complex ones in "
+    "steps, that have small factors only: no primes above 13, and few of 7 to 13"
 )
 TWICE = (
     "own kernels call callbacks on half spectra twice for some elements, which what assigns to an operand may not be"
