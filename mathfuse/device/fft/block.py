@@ -160,10 +160,6 @@ class BlockFft:
         for row, leg in enumerate(powers(radix)):
             factor = self._root(self.twiddles, b.add(k, I32(places(self.stages)[stage] + row * done)))
             found[leg] = factor if sign < 0 else self.arithmetic.conjugate(factor)
-        return self._completed(found, radix)
-
-    def _completed(self, found: dict[int, Complex], radix: int) -> dict[int, Complex]:
-        """The factors of all legs from those of `powers`."""
         for leg in range(1, radix):
             if leg not in found:
                 high = 1 << leg.bit_length() - 1
@@ -197,15 +193,24 @@ class BlockFft:
             found = self.arithmetic.multiply(low, high)
             return found if sign < 0 else self.arithmetic.conjugate(found)
 
-        legs = self._completed({leg: factor(1, b.mul(column, I32(leg))) for leg in powers(radix)}, radix)
+        legs = {leg: factor(1, b.mul(column, I32(leg))) for leg in powers(radix)}
+
+        def turn(own: list[Complex], leg: int, found: Complex, bit: int) -> None:
+            """All legs with the bits of `leg` above `bit`: depth first, so that few factors are held at once."""
+            if not bit:
+                own[leg] = self.arithmetic.multiply(own[leg], found)
+                return
+            turn(own, leg, found, bit >> 1)
+            if leg + bit < radix:
+                turn(own, leg + bit, self.arithmetic.multiply(found, legs[bit]), bit >> 1)
+
         for number in range(self.stages.rounds(stage)):
             j = self._butterfly(number)
             if not self.stages.whole(stage, number):
                 j = b.select(self._has(stage, number), j, I32(0))
-            first = factor(0, b.mul(column, j))
-            for leg, value in enumerate(values[number * radix : (number + 1) * radix]):
-                turn = self.arithmetic.multiply(first, legs[leg]) if leg else first
-                result.append(self.arithmetic.multiply(value, turn))
+            own = values[number * radix : (number + 1) * radix]
+            turn(own, 0, factor(0, b.mul(column, j)), max(legs, default=0))
+            result += own
         return result
 
     # --- exchanges ---------------------------------------------------------------------------------------------------

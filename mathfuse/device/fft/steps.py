@@ -1,8 +1,8 @@
 """Transforms of lines that are too long for one block, as steps along shorter ones: pure decisions, and tables.
 
 The four-step algorithm: of ``n = n1 * N2 + n2`` and ``k = k1 + N1 * k2``, transforms along n1, twiddle factors
-``exp(-2πi * n2 * k1 / (N1 * N2))``, and transforms along n2; these may be two steps in their turn (D. H. Bailey, "FFTs in
-External or Hierarchical Memory", Journal of Supercomputing 4, 1990).
+``exp(-2πi * n2 * k1 / (N1 * N2))``, and transforms along n2; these may be two steps in their turn (D. H. Bailey, "FFTs
+in External or Hierarchical Memory", Journal of Supercomputing 4, 1990).
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from mathfuse.device.fft.shapes import Stages, is_supported
+from mathfuse.device.fft.shapes import MOST_VALUES, Stages, is_supported, most_threads, stages_of
 from mathfuse.device.fft.twiddles import powers, roots
 
 MOST_STEPS, LONGEST_STEP = 3, 4096  # of longer ones a block has too few lines for whole sectors of memory
 LONGEST = 1 << 31  # elements that are counted in 32 bits
 SECTOR = 4  # complex numbers that make one in float32, and two in float64
+LINES, FEW_LINES, STEP_THREADS = 16, 8, 512  # in a block, more than a few only of short lines, which take few threads
 
 # Digits of a line's number: Σ line // every % count * weight.
 Digits = tuple[tuple[int, int, int], ...]
@@ -51,7 +52,10 @@ class Twiddles:
         """The length and how many there are of these roots."""
         stage = 0 if self.first else len(stages.radices) - 1
         count, most = stages.butterflies(stage), max(powers(stages.radices[stage]), default=0)
-        return (self.length, (self.columns - 1) * (count - 1) + 1), (self.length // count, (self.columns - 1) * most + 1)
+        return (self.length, (self.columns - 1) * (count - 1) + 1), (
+            self.length // count,
+            (self.columns - 1) * most + 1,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,14 +77,34 @@ class Step:
     twiddles: Twiddles | None = None
 
 
+def deal(length: int, double: bool) -> tuple[Stages, int]:
+    """How a step is cut, and how many lines a block has: whole sectors of memory, with registers to spare.
+
+    Where they do not suffice, a thread does twice as much.
+    """
+    stages, least = stages_of(length, double), SECTOR // 2 if double else SECTOR
+    halved = Stages(length, stages.radices, -(-stages.threads // 2))
+    if not double and not _fits(stages, double, FEW_LINES) and halved.values <= MOST_VALUES:
+        stages = halved
+    if stages.threads * LINES <= STEP_THREADS:
+        return stages, LINES
+    lines = next((n for n in (FEW_LINES, SECTOR) if _fits(stages, double, n)), least)
+    return stages, min(lines, most_threads(stages, double) // stages.threads)
+
+
+def _fits(stages: Stages, double: bool, lines: int) -> bool:
+    return stages.threads * lines <= most_threads(stages, double, slack=1)
+
+
 def factors(length: int, double: bool, longest: int = LONGEST_STEP) -> tuple[int, ...]:
     """Lengths of the steps, as few and as equal as can be, the last one in whole sectors if it may; () of none."""
+    least = SECTOR // 2 if double else SECTOR
     if length >= LONGEST:
         return ()
     for count in range(2, MOST_STEPS + 1):
         found = _falling(length, count, min(longest, LONGEST_STEP))
         for each in sorted(found, key=lambda each: (_sectors(each), max(each), sum(each))):
-            if all(is_supported(n, double) for n in each):
+            if all(is_supported(n, double) and deal(n, double)[1] >= least for n in each):
                 last = min(each, key=lambda n: (-math.gcd(n, SECTOR), n))
                 first = list(each)
                 first.remove(last)

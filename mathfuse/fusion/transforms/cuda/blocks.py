@@ -5,12 +5,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import LONG, is_supported, stages_of
-from mathfuse.device.fft.steps import SECTOR
+from mathfuse.device.fft.steps import SECTOR, deal
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.transforms.cuda.layouts import TILE
@@ -66,8 +67,11 @@ def _block(step: Transform, arch: str) -> Block | None:
     stages = stages_of(_complex_length(call), call.double)
     across = all(_beside(view) for view in (call.input, call.output))
     of = functools.partial(block_of, stages, call.double, arch, slack=1 if step.transfer else 0)
-    if step.part and _beside(call.input) != _beside(call.output):
-        return of(across=True, tile=math.gcd(SECTOR // 2 if call.double else SECTOR, stages.threads))
+    if step.part and (_beside(call.input) or _beside(call.output)):
+        stages, wanted = deal(stages.length, call.double)
+        tile = 1 if across else SECTOR // 2 if call.double else SECTOR
+        stages = replace(stages, threads=-(-stages.threads // tile) * tile)
+        return block_of(stages, call.double, arch, wanted, across=True, tile=tile)
     if lines.tiles != (1, 1):
         tile = math.gcd(max(lines.tiles), stages.threads)
         wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)

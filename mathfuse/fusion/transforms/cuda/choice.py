@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from mathfuse.device.fft.steps import LONGEST_STEP
 from mathfuse.fusion import tuning
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.blocks import fits_blocks
@@ -23,6 +24,7 @@ from mathfuse.runtime.errors import PlanError, UnsupportedError
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
+SHORTER = replace(BLOCKS, longest=LONGEST_STEP)  # in more steps, where a block of a small GPU has too little room
 TOO_LONG = (
     "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, or longer complex ones in "
     "steps, that have small factors only: no primes above 13, and few of 7 to 13"
@@ -61,15 +63,24 @@ class Chosen:
 def candidates(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> list[Program]:
     """The different programs there are on a GPU architecture: without callbacks first, by own kernels last."""
     found: dict[object, Program] = {}
-    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING), BLOCKS):
+    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
         program = build(pipeline, x, out, fuse)
-        if not unfit(program, pipeline, arch):
-            found.setdefault(program.steps, program)
-    return list(found.values())
+        found.setdefault(program.steps, program)
+    own, why = by_blocks(pipeline, x, out, arch)
+    return [*found.values(), *(() if why else (own,))]
+
+
+def by_blocks(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> tuple[Program, str]:
+    """The program of own kernels, and why it cannot be."""
+    for fuse in (BLOCKS, SHORTER):
+        program = build(pipeline, x, out, fuse)
+        if not (why := unfit(program, pipeline, arch)):
+            break
+    return program, why
 
 
 def unfit(program: Program, pipeline: Pipeline, arch: str) -> str:
-    """Why own kernels cannot run it; empty where they can, or where it has none."""
+    """Why own kernels cannot run it; empty where they can."""
     blocks = [step for step in program.transforms if step.block]
     if not all(fits_blocks(step, arch) for step in blocks):
         return TOO_LONG
@@ -126,7 +137,7 @@ def choose(
     found = [(program, flaw(program, version)) for program in programs]
     rejected = [(label(p), why) for p, why in found if why]
     if not any(program.fuse.block for program in programs):
-        why = unfit(build(pipeline, x, out, BLOCKS), pipeline, arch)
+        _, why = by_blocks(pipeline, x, out, arch)
         if strategy == "kernel":
             raise UnsupportedError(f'{why}: take strategy="callback" or "sequence", or leave the choice open')
         rejected.append(("kernel", why))

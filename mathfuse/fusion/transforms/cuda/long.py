@@ -1,7 +1,7 @@
 """An axis that is too long for one block, as digits: the axes of the steps that transform it. Pure functions.
 
-Element ``n = (n1 * N2 + n2) * N3 + n3`` becomes frequency ``k = k1 + N1 * (k2 + N2 * k3)``: the array has an axis for each
-digit then, the first one in the place of the long axis, the others behind all axes, and the last one as two.
+Element ``n = (n1 * N2 + n2) * N3 + n3`` becomes frequency ``k = k1 + N1 * (k2 + N2 * k3)``: the array has an axis for
+each digit then, the first one in the place of the long axis, the others behind all axes, and the last one as two.
 """
 
 from __future__ import annotations

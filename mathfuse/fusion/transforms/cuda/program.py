@@ -292,12 +292,12 @@ class _Builder:
 
     def _seen(self, buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:
         """How a buffer is seen that a transform reads: of a long axis, by the first step."""
-        if group[0] in self.long:
-            return self._by_digits(buffer, group[0], batch).end(buffer.layout, 0, spectrum=False)
-        return _seen(buffer, group, batch, split)
+        digits = self._by_digits(buffer, group, batch)
+        return digits.end(buffer.layout, 0, spectrum=False) if digits else _seen(buffer, group, batch, split)
 
-    def _by_digits(self, buffer: Buffer, axis: int, batch: Shape) -> Split:
-        return Split.of(buffer.layout, axis, batch, self.long[axis])
+    def _by_digits(self, buffer: Buffer, group: Shape, batch: Shape) -> Split | None:
+        lengths = self.long.get(group[0])
+        return Split.of(buffer.layout, group[0], batch, lengths) if lengths else None
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -318,14 +318,14 @@ class _Builder:
         transfer = self._between(problem, family, group, batch) if back else None
         given = self.shape
         self._follow(back or problem, "c2c" if back else family, group)
-        digits = self._by_digits(load.map.target if load else source, group[0], batch) if group[0] in self.long else None
+        digits = self._by_digits(load.map.target if load else source, group, batch)
         if digits:
             target, side = self._end(digits, final and last, bool(back))
         else:
             target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
-        lines, present = None, (None, None)
+        lines = None
         if self.fuse.block:
             (n,), axis = lengths, group[0]
             present = (
@@ -335,7 +335,7 @@ class _Builder:
             lines = Lines.between(view, side, present)
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
         if digits:
-            *others, step = self._in_steps(digits, step, (view, side), present)
+            *others, step = self._in_steps(digits, step, (view, side))
             self.steps += others
         self.here = target
         after = self._after(back or problem, target, last) if final and (last or not back) else None
@@ -348,16 +348,15 @@ class _Builder:
             if not step.store:
                 self.steps.append(after)
 
-    def _in_steps(
-        self, digits: Split, whole: Transform, ends: tuple[Side, Side], present: tuple[int | None, int | None]
-    ) -> list[Transform]:
+    def _in_steps(self, digits: Split, whole: Transform, ends: tuple[Side, Side]) -> list[Transform]:
         """The steps of a long transform; a filter turns back in the last one, and returns by the others."""
         room, last = self._keep(digits.room(self.complex)), digits.steps - 1
         numbers = [*range(digits.steps), *(reversed(range(last)) if whole.transfer else ())]
-        found: list[Transform] = []
+        assert whole.block is not None
+        (given, kept), found = whole.block.present, list[Transform]()
         for place, number in enumerate(numbers):
             begins, stops, returning = place == 0, place == len(numbers) - 1, place > last
-            between, turning = _visible(digits.side(room.layout, number)), number == last
+            between = _visible(digits.side(room.layout, number))
             source, target = ends[0] if begins else between, ends[1] if stops else between
             call = replace(whole.call, lengths=(digits.factors[number],), batch=source.batch)
             step = Transform(
@@ -366,8 +365,8 @@ class _Builder:
                 source=whole.source if begins else room,
                 target=whole.target if stops else room,
                 load=whole.load if begins else None,
-                transfer=whole.transfer if turning else None,
-                block=Lines.between(source, target, (present[0] if begins else None, present[1] if stops else None)),
+                transfer=whole.transfer if number == last else None,
+                block=Lines.between(source, target, (given if begins else None, kept if stops else None)),
                 part=digits.step(number, returning),
             )
             found.append(step)
