@@ -1,12 +1,17 @@
-"""FFTs on a GPU with a multiplication fused in: `callbacks` against peers; `sweep`: fusing never loses; `blocks`."""
+"""FFTs on a GPU with a multiplication fused in: `callbacks` against peers; `sweep`: fusing never loses; own kernels."""
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks import fft_blocks, fft_callbacks, fft_sweep
+from benchmarks import fft_blocks, fft_callbacks, fft_configurations, fft_sweep
 
-PARTS = {"callbacks": fft_callbacks, "sweep": fft_sweep, "blocks": fft_blocks}
+PARTS = {
+    "callbacks": fft_callbacks,
+    "sweep": fft_sweep,
+    "blocks": fft_blocks,
+    "configurations": fft_configurations,
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

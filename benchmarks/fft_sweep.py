@@ -10,19 +10,16 @@ from __future__ import annotations
 import argparse
 import functools
 import os
-import subprocess
-import sys
 import tempfile
 import time
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import mathfuse as mf
-from benchmarks import gpu, peers, records
+from benchmarks import gpu, parts, peers, records
 from benchmarks.fft_callbacks import weighted, weighting
 from benchmarks.gpu import Variant
 from benchmarks.records import Bound, Row
@@ -46,8 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sections", nargs="+", default=list(SECTIONS), choices=list(SECTIONS))
     parser.add_argument("--limit", type=float, default=float("inf"), metavar="SECONDS", help="begin no problem later")
     parser.add_argument("--resume", action="store_true", help="keep the rows that are in the results file")
-    parser.add_argument("--processes", type=int, default=1, help="that plan at once")
-    parser.add_argument("--part", nargs=3, metavar=("I", "N", "LOCK"), help=argparse.SUPPRESS)
+    parts.add_arguments(parser)
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -56,26 +52,16 @@ def main(arguments: argparse.Namespace) -> None:
 
 def side_by_side(arguments: argparse.Namespace) -> None:
     """The problems dealt to processes; what is over a bound then is measured again, alone."""
-    count, folder = arguments.processes, Path(tempfile.mkdtemp())
-    command = [sys.executable, "-m", "benchmarks", "fft", "sweep", f"--samples={arguments.samples}"]
-    command += [f"--limit={arguments.limit}", "--sections", *arguments.sections]
-    children = [
-        subprocess.Popen([*command, f"--results={folder / str(i)}", "--part", str(i), str(count), str(folder / "lock")])
-        for i in range(count)
-    ]
-    for child in children:
-        child.wait()
-    parts = [record for i in range(count) if (record := records.load(NAME, folder / str(i)))]
-    if not parts:
-        raise SystemExit("nothing works: see above")
-    found = [row for part in parts for row in part["rows"]]
+    command = ["fft", "sweep", f"--samples={arguments.samples}", f"--limit={arguments.limit}"]
+    dealt = parts.dealt([*command, "--sections", *arguments.sections], NAME, arguments.processes)
+    found = [row for record in dealt for row in record["rows"]]
     rows, again = [], {row["problem"] for row in over(found)}
     for problem in (problem for section in arguments.sections for problem in SECTIONS[section]):
         mine = [row for row in found if row["problem"] == str(problem)]
         if str(problem) in again:
             mine = [{"section": row["section"], **new} for row, new in zip(mine, measured(problem, gpu.SAMPLES))]
         rows += mine
-    machine = {key: parts[0][key] for key in ("device", "versions", "settings")}
+    machine = {key: dealt[0][key] for key in ("device", "versions", "settings")}
     print("\n".join([*map(line, over(rows)), *map(str, bounds(rows))]))
     print(records.save(NAME, machine, rows, bounds(rows), arguments.results))
 
@@ -87,9 +73,7 @@ def run(arguments: argparse.Namespace) -> None:
     rows: list[Row] = without_failed(before["rows"]) if before else []
     known = {row["problem"] for row in rows}
     todo = [(s, p) for s in arguments.sections for p in SECTIONS[s] if str(p) not in known]
-    if arguments.part:
-        number, count, gpu.LOCK = *map(int, arguments.part[:2]), arguments.part[2]
-        todo = todo[number::count]
+    todo = parts.mine(todo, arguments.part)
     machine = gpu.machine(samples=arguments.samples, copy_GBs=copy_speed() / 1e9)
     for done, (section, problem) in enumerate(todo):
         if time.perf_counter() - start > arguments.limit:
@@ -141,9 +125,8 @@ def one_side(
     plans, found = {}, {}
     for name, tune in (("rule", False), ("tuned", True)):
         start = time.perf_counter()
-        with gpu.alone() if tune else nullcontext():
-            plans[name] = plan = fft(problem, x).plan(**callbacks, tune=tune)
-            cp.cuda.runtime.deviceSynchronize()
+        plans[name] = plan = fft(problem, x).plan(**callbacks, tune=tune)
+        cp.cuda.runtime.deviceSynchronize()
         if not tune:
             ways = strategies(problem, x, callbacks)  # compiled and planned before they are timed
         found[f"{name}_plan_s"] = round(time.perf_counter() - start, 4)

@@ -146,6 +146,19 @@ def alone() -> Iterator[None]:
         yield
 
 
+def time_plans_alone() -> None:
+    """Have plans that are tuned measure alone, too."""
+    from mathfuse.fusion.transforms.cuda import prepared
+
+    time = prepared.milliseconds
+
+    def timed(*given: Any) -> float:
+        with alone():
+            return time(*given)
+
+    prepared.milliseconds = timed
+
+
 def race(variants: Sequence[Variant], samples: int = SAMPLES) -> None:
     """Time all variants anew, in another order each round."""
     with alone():

@@ -20,6 +20,7 @@ from benchmarks import (
     fft_sweep,
     filter2d_cuda,
     overhead,
+    parts,
     records,
     report,
 )
@@ -169,7 +170,7 @@ def test_processes_share_the_problems_and_what_is_over_a_bound_is_measured_again
         records.save(fft_sweep.NAME, {**MACHINE, "settings": {}}, rows[i::n], [], arguments.results)
         return SimpleNamespace(wait=lambda: 0)
 
-    monkeypatch.setattr(fft_sweep.subprocess, "Popen", play)
+    monkeypatch.setattr(parts.subprocess, "Popen", play)
     monkeypatch.setattr(fft_sweep, "measured", lambda problem, samples: [{"problem": str(problem), "rule": 1.0}])
     monkeypatch.setattr(fft_sweep, "line", str)
     monkeypatch.setattr(fft_sweep, "bounds", lambda rows: [])

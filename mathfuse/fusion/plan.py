@@ -52,6 +52,8 @@ class Explanation:
         What all passes read and write, operands included; 0 where it is not counted.
     limit_seconds
         The least time for that, at the highest rate of the memory; 0 where that is not known.
+    timings
+        (way, milliseconds) of everything that was timed, the fastest first; it is taken.
     """
 
     title: str
@@ -63,11 +65,15 @@ class Explanation:
     workspace_bytes: int = 0
     moved_bytes: int = 0
     limit_seconds: float = 0.0
+    timings: tuple[tuple[str, float], ...] = ()
 
     @property
     def memory(self) -> tuple[tuple[str, str], ...]:
         """(name, text) on the memory that is used."""
         limit = f", {1e6 * self.limit_seconds:.1f} µs at the memory's highest rate" if self.limit_seconds else ""
+        if self.timings and self.limit_seconds:
+            times = 1e-3 * self.timings[0][1] / self.limit_seconds
+            limit += f", of which {1e3 * self.timings[0][1]:.1f} µs measured are {times:.2f} times"
         moved = (("read and written", f"{self.moved_bytes:,} bytes{limit}"),) if self.moved_bytes else ()
         return (*moved, ("workspace", f"{self.workspace_bytes:,} bytes"))
 

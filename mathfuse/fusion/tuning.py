@@ -3,19 +3,52 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mathfuse.runtime.cache import Artifact, default_store
 
+ITERATIONS = 9  # timings of a way, of which the median counts
+QUICK = 8  # configurations of a kernel that `plan` times
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """How ways are to be timed.
+
+    Parameters
+    ----------
+    iterations
+        Timings of each way.
+    most
+        Configurations of each own kernel, the most promising first; None: all.
+    again
+        Also where timings are remembered.
+    report
+        Told of each timing.
+    """
+
+    iterations: int = ITERATIONS
+    most: int | None = QUICK
+    again: bool = False
+    report: Callable[[Row], None] | None = None
+
 
 @dataclass(frozen=True)
 class Row:
-    """A way of doing something and its median time; infinite where it cannot be done, and why not."""
+    """A way of doing something and its median time; infinite where it cannot be done, and why not.
+
+    `settings` tell ways of one name apart.
+    """
 
     name: str
     milliseconds: float = math.inf
     why_not: str = ""
+    settings: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "; ".join([self.name, *filter(None, self.settings)])
 
     @property
     def result(self) -> str:
@@ -23,17 +56,45 @@ class Row:
         return self.why_not or f"{1e3 * self.milliseconds:.1f} µs"
 
 
+class Progress:
+    """Shows in one line of standard error what is timed, and the best so far; `close` ends the line."""
+
+    def __init__(self) -> None:
+        self.count, self.best, self._width = 0, Row("nothing"), 0
+
+    def __call__(self, row: Row) -> None:
+        self.count, self.best = self.count + 1, fastest([self.best, row])
+        text = f"{self.count} timed, best {self.best.result} ({self.best}); last {row.result} ({row})"
+        sys.stderr.write("\r" + text.ljust(self._width))
+        sys.stderr.flush()
+        self._width = len(text)
+
+    def close(self) -> None:
+        if self.count:
+            sys.stderr.write("\n")
+
+
 def recall(key: str) -> tuple[Row, ...]:
     """The rows remembered for a problem; none if it was never timed on this device with these libraries."""
     artifact = default_store().get(_named(key))
     if artifact is None:
         return ()
-    return tuple(Row(name, math.inf if ms is None else ms, why) for name, ms, why in artifact.metadata["rows"])
+    return tuple(
+        Row(name, math.inf if ms is None else ms, why, tuple(settings))
+        for name, ms, why, settings in artifact.metadata["rows"]
+    )
 
 
-def remember(key: str, rows: Sequence[Row]) -> None:
-    numbers = [[row.name, None if row.why_not else row.milliseconds, row.why_not] for row in rows]
-    default_store().put(_named(key), Artifact(b"", {"rows": numbers}))
+def remember(key: str, rows: Sequence[Row]) -> tuple[Row, ...]:
+    """Keep the rows of a problem, and give them as they are remembered."""
+    kept = [[r.name, None if r.why_not else r.milliseconds, r.why_not, list(r.settings)] for r in rows]
+    default_store().put(_named(key), Artifact(b"", {"rows": kept}))
+    return recall(key) or tuple(rows)
+
+
+def ranked(rows: Sequence[Row]) -> list[Row]:
+    """Those that were timed, the fastest first."""
+    return sorted((row for row in rows if not row.why_not), key=lambda row: row.milliseconds)
 
 
 def fastest(rows: Sequence[Row]) -> Row:
@@ -41,4 +102,4 @@ def fastest(rows: Sequence[Row]) -> Row:
 
 
 def _named(key: str) -> str:
-    return f"tuning 3; {key}"
+    return f"tuning 4; {key}"

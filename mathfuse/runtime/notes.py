@@ -26,3 +26,13 @@ def noting() -> Iterator[dict[str, Any]]:
     finally:
         _noted.reset(token)
         note(found)
+
+
+@contextmanager
+def unnoted() -> Iterator[None]:
+    """What is noted inside is for nobody outside."""
+    token = _noted.set(None)
+    try:
+        yield
+    finally:
+        _noted.reset(token)

@@ -17,11 +17,30 @@ from mathfuse.device.fft.twiddles import places, powers
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
 SHARED = 3  # address space
-LEAST_THREADS = 128  # of a block
+LEAST_THREADS = 48  # of a block
 ACROSS = 16  # transforms beside each other in memory that make whole sectors of it
 # KiB of shared memory that a block may have, by compute capability (CUDA C++ Programming Guide, "Technical
 # Specifications per Compute Capability"); others have the least of them at least.
 MOST_SHARED, LEAST_SHARED = {80: 163, 87: 163, 90: 227, 100: 227, 103: 227, 110: 227}, 99
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """How a transform is cut into stages of these radices and dealt to threads, and how many a block does."""
+
+    radices: tuple[int, ...]
+    threads: int
+    transforms: int
+
+    def __str__(self) -> str:
+        return f"{'·'.join(map(str, self.radices))} / {self.threads} × {self.transforms}"
+
+    @classmethod
+    def read(cls, text: str) -> Configuration:
+        """Of the text that `str` makes."""
+        radices, _, rest = text.partition(" / ")
+        threads, _, transforms = rest.partition(" × ")
+        return cls(tuple(map(int, radices.split("·"))), int(threads), int(transforms))
 
 
 @dataclass(frozen=True)
@@ -51,6 +70,10 @@ class Block:
     @property
     def threads(self) -> int:
         return self.stages.threads * self.transforms
+
+    @property
+    def configuration(self) -> Configuration:
+        return Configuration(self.stages.radices, self.stages.threads, self.transforms)
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:

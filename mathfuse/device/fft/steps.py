@@ -19,7 +19,6 @@ from mathfuse.device.fft.twiddles import powers, roots
 
 MOST_STEPS, LONGEST_STEP = 3, 4096  # of longer ones a block has too few lines for whole sectors of memory
 LONGEST = 1 << 31  # elements that are counted in 32 bits
-SECTOR = 4  # complex numbers that make one in float32, and two in float64
 LINES, FEW_LINES, STEP_THREADS = 16, 8, 512  # in a block, more than a few only of short lines, which take few threads
 
 # Digits of a line's number: Σ line // every % count * weight.
@@ -77,18 +76,22 @@ class Step:
     twiddles: Twiddles | None = None
 
 
-def deal(length: int, double: bool) -> tuple[Stages, int]:
-    """How a step is cut, and how many lines a block has: whole sectors of memory, with registers to spare.
+def sector(double: bool) -> int:
+    """Complex numbers that make a sector of memory."""
+    return 2 if double else 4
+
+
+def deal(stages: Stages, double: bool) -> tuple[Stages, int]:
+    """How a step is dealt to threads, and how many lines a block has: whole sectors, with registers to spare.
 
     Where they do not suffice, a thread does twice as much.
     """
-    stages, least = stages_of(length, double), SECTOR // 2 if double else SECTOR
-    halved = Stages(length, stages.radices, -(-stages.threads // 2))
+    halved = Stages(stages.length, stages.radices, -(-stages.threads // 2))
     if not double and not _fits(stages, double, FEW_LINES) and halved.values <= MOST_VALUES:
         stages = halved
     if stages.threads * LINES <= STEP_THREADS:
         return stages, LINES
-    lines = next((n for n in (FEW_LINES, SECTOR) if _fits(stages, double, n)), least)
+    lines = next((n for n in (FEW_LINES, FEW_LINES // 2) if _fits(stages, double, n)), sector(double))
     return stages, min(lines, most_threads(stages, double) // stages.threads)
 
 
@@ -98,23 +101,23 @@ def _fits(stages: Stages, double: bool, lines: int) -> bool:
 
 def factors(length: int, double: bool, longest: int = LONGEST_STEP) -> tuple[int, ...]:
     """Lengths of the steps, as few and as equal as can be, the last one in whole sectors if it may; () of none."""
-    least = SECTOR // 2 if double else SECTOR
+    least = sector(double)
     if length >= LONGEST:
         return ()
     for count in range(2, MOST_STEPS + 1):
         found = _falling(length, count, min(longest, LONGEST_STEP))
-        for each in sorted(found, key=lambda each: (_sectors(each), max(each), sum(each))):
-            if all(is_supported(n, double) and deal(n, double)[1] >= least for n in each):
-                last = min(each, key=lambda n: (-math.gcd(n, SECTOR), n))
+        for each in sorted(found, key=lambda each: (_pieces(each, least), max(each), sum(each))):
+            if all(is_supported(n, double) and deal(stages_of(n, double), double)[1] >= least for n in each):
+                last = min(each, key=lambda n: (-math.gcd(n, least), n))
                 first = list(each)
                 first.remove(last)
                 return (*first, last)
     return ()
 
 
-def _sectors(lengths: tuple[int, ...]) -> int:
-    """How many pieces of a line make a sector, at the best."""
-    return SECTOR // max(math.gcd(n, SECTOR) for n in lengths)
+def _pieces(lengths: tuple[int, ...], elements: int) -> int:
+    """Of how many pieces of lines so many elements consist, at the best."""
+    return elements // max(math.gcd(n, elements) for n in lengths)
 
 
 def _falling(length: int, count: int, most: int) -> Iterator[tuple[int, ...]]:

@@ -20,6 +20,7 @@ from mathfuse.fusion.transforms.dispatch import space_of
 from mathfuse.fusion.transforms.kinds import Ints, Problem, Shape, complex_of, compute_dtype, real_of, resolve
 from mathfuse.fusion.transforms.pipeline import Function, Pipeline, Role
 from mathfuse.fusion.transforms.spaces import Keeping, Request
+from mathfuse.fusion.tuning import ITERATIONS, Progress, Tuning
 from mathfuse.runtime import arrays
 from mathfuse.runtime.errors import CallbackError, PlanError, UnsupportedError
 
@@ -52,11 +53,54 @@ class TransformPlan(Plan[Operands, Choices]):
 
     choices = Choices
     lasting = True  # False: it will run once
+    _tuning: Tuning | None = None  # while `autotune` plans anew
 
     def plan(self: Self, *, options: Mapping[str, Any] | None = None, **choices: Any) -> Self:
         return super().plan(options=options, **choices)
 
     plan.__doc__ = _documented(Plan.plan, Choices)
+
+    def autotune(self: Made, *, iterations: int = ITERATIONS, progress: bool = False) -> Made:
+        """Time every way to run on a GPU on the operands as they are, with every configuration of own kernels.
+
+        The fastest is taken, and the timings are kept in the cache, from where later plans of the problem in this and
+        other processes choose by them. What ``tune=True`` of `plan` times is a part of that: a few configurations, and
+        none that was timed before. Where `plan` was asked for a strategy only its ways are timed, those of "callback"
+        apart. On the CPU, and where callbacks assign to operands, nothing is timed.
+
+        Parameters
+        ----------
+        iterations
+            Timings of each way, of which the median counts.
+        progress
+            Show on standard error what is being timed.
+
+        Returns
+        -------
+        Plan
+            Itself.
+
+        Raises
+        ------
+        PlanError
+            Before `plan`, after `free`, or if `iterations` is no whole number above 0.
+        """
+        if not isinstance(iterations, int | np.integer) or isinstance(iterations, bool) or iterations < 1:
+            raise PlanError(f"iterations={iterations!r}: it must be a whole number, 1 or more")
+        with self._lock:
+            self._ready("autotune")
+            held, choices = self._operands, self._choices
+            assert held is not None
+            assert choices is not None
+            shown = Progress() if progress else None
+            self._tuning = Tuning(int(iterations), most=None, again=True, report=shown)
+            try:
+                self._install(held, choices)
+            finally:
+                self._tuning = None
+                if shown:
+                    shown.close()
+        return self
 
     def _problems(self, dtype: np.dtype) -> tuple[Problem, ...]:
         """The transforms of an array that holds, or that the prolog turns into, `dtype`."""
@@ -106,7 +150,8 @@ class TransformPlan(Plan[Operands, Choices]):
         binding.check_roles(functions, x.view)
         reads_source = prolog and any("source" in link.reserved for link in prolog.callback.links)
         in_place = self._in_place(dtype) and not reads_source
-        request = Request(self._title, operands.x, x, in_place, choices, self.lasting)
+        tuning = self._tuning or (Tuning() if choices.tune else None)
+        request = Request(self._title, operands.x, x, in_place, choices, self.lasting, tuning)
         return space.prepare(Pipeline(problems, functions, dtype, out_dtype), request)
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:

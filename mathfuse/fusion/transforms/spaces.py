@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from mathfuse.fusion.plan import Prepared
 from mathfuse.fusion.transforms.choices import Choices
 from mathfuse.fusion.transforms.pipeline import Held, Pipeline
+from mathfuse.fusion.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Request:
         What the user asked for.
     lasting
         Whether it will run often, so that preparations pay.
+    tuning
+        How ways are to be timed; None: they are not.
     """
 
     title: str
@@ -35,6 +38,7 @@ class Request:
     in_place: bool
     choices: Choices
     lasting: bool = True
+    tuning: Tuning | None = None
 
 
 class Space(Protocol):

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import functools
-import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from mathfuse.device.fft.block import Block, block_of
-from mathfuse.device.fft.shapes import LONG, is_supported, stages_of
-from mathfuse.device.fft.steps import SECTOR, deal
+from mathfuse.device.fft.shapes import is_supported
 from mathfuse.fusion.compiler.cuda.blockcode import link
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
-from mathfuse.fusion.transforms.cuda.layouts import TILE
+from mathfuse.fusion.transforms.cuda.configurations import block_for, complex_length
 from mathfuse.fusion.transforms.cuda.program import Transform
 from mathfuse.runtime.cuda import driver
-from mathfuse.runtime.cuda.cufft import Call, Hook, View
+from mathfuse.runtime.cuda.cufft import Hook, View
 
 MOST_LINES = 1 << 31
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
-# Lines in a block, as measured on an H200: of rows that become interleaved, or threads of those that cease to be, and
-# of columns between them.
-TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMN_THREADS = 4, 256, 2, 64
 
 
 def fits_blocks(step: Transform, arch: str) -> bool:
     """Whether one kernel can do it: one axis that a block of threads holds."""
     call = step.call
-    if len(call.lengths) > 1 or call.batch >= MOST_LINES or not is_supported(_complex_length(call), call.double):
+    if len(call.lengths) > 1 or call.batch >= MOST_LINES or not is_supported(complex_length(call), call.double):
         return False
-    return _block(step, arch) is not None
+    return block_for(step, arch) is not None
 
 
 def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
     """The kernel for a transform with callbacks on some sides."""
-    block, call, lines = _block(step, arch), step.call, step.block
+    block, call, lines = block_for(step, arch), step.call, step.block
     assert block is not None
     assert lines is not None
     return BlockKernel(
@@ -61,50 +53,9 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
     )
 
 
-def _block(step: Transform, arch: str) -> Block | None:
-    call, lines = step.call, step.block
-    assert lines is not None
-    stages = stages_of(_complex_length(call), call.double)
-    across = all(_beside(view) for view in (call.input, call.output))
-    of = functools.partial(block_of, stages, call.double, arch, slack=1 if step.transfer else 0)
-    if step.part and (_beside(call.input) or _beside(call.output)):
-        stages, wanted = deal(stages.length, call.double)
-        tile = 1 if across else SECTOR // 2 if call.double else SECTOR
-        stages = replace(stages, threads=-(-stages.threads // tile) * tile)
-        return block_of(stages, call.double, arch, wanted, across=True, tile=tile)
-    if lines.tiles != (1, 1):
-        tile = math.gcd(max(lines.tiles), stages.threads)
-        wanted = LONG_COLUMNS if stages.length > LONG else max(1, COLUMN_THREADS // stages.threads)
-        return of(wanted, across=True, tile=tile)
-    if not _turned(step):
-        return of(across=across)
-    wanted = TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE)
-    return of(wanted, turned=True)
-
-
-def _beside(view: View) -> bool:
-    """Whether lines lie closer together than their elements."""
-    return view.distance < view.stride
-
-
 def _paired(view: View, outer: int, present: int | None) -> bool:
     """Whether two neighbours begin where a complex number may, and both are there; the array itself does."""
     return view.stride == 1 and not any(n % 2 for n in (view.distance, outer, present or 0))
-
-
-def _turned(step: Transform) -> bool:
-    """Whether packed lines are interleaved on the side of the spectrum, and on that only."""
-    call = step.call
-    if call.family == "c2c" or step.transfer or call.lengths[0] % 2:
-        return False
-    spectrum, other = (call.output, call.input) if call.family == "r2c" else (call.input, call.output)
-    return _beside(spectrum) and not _beside(other)
-
-
-def _complex_length(call: Call) -> int:
-    """Of the complex transform that does it: of an even number of real ones half as long."""
-    n = math.prod(call.lengths)
-    return n // 2 if call.family != "c2c" and n % 2 == 0 else n
 
 
 class BlockTransform:

@@ -7,19 +7,21 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from mathfuse.device.fft.steps import LONGEST_STEP
-from mathfuse.fusion import tuning
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.blocks import fits_blocks
 from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
 from mathfuse.fusion.transforms.cuda.flaws import flaw
+from mathfuse.fusion.transforms.cuda.layouts import TILE
 from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform, build
+from mathfuse.fusion.transforms.cuda.trials import Trials, tiled_otherwise, with_settings
 from mathfuse.fusion.transforms.pipeline import Pipeline
-from mathfuse.fusion.tuning import Row
+from mathfuse.fusion.tuning import Row, Tuning, fastest, recall, remember
 from mathfuse.runtime.cuda import cufft, driver
 from mathfuse.runtime.cuda.frameworks import Framework
-from mathfuse.runtime.errors import PlanError, UnsupportedError
+from mathfuse.runtime.errors import UnsupportedError
+from mathfuse.runtime.notes import unnoted
 
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
@@ -44,20 +46,32 @@ class Place:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be computed, and where; `arrange` gives the same with operands as a program reads them best."""
+    """What is to be computed, where, from and to which layouts, and how ways are timed.
+
+    `arrange` gives the pipeline with operands as a program reads them best.
+    """
 
     pipeline: Pipeline
     place: Place
+    x: Layout
+    out: Layout
     arrange: Callable[[Program], Pipeline]
+    time: Callable[[Engine], float] | None
+    tuning: Tuning
+
+    @property
+    def arch(self) -> str:
+        return driver.architecture(self.place.device)
 
 
 @dataclass(frozen=True)
 class Chosen:
-    """An engine and why it was taken; `rejected` are the other ways, each with the reason."""
+    """An engine and why it was taken; `rejected` are the other ways, each with the reason, `rows` what was timed."""
 
     engine: Engine
     reason: str
     rejected: tuple[tuple[str, str], ...] = ()
+    rows: tuple[Row, ...] = ()
 
 
 def candidates(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> list[Program]:
@@ -98,8 +112,10 @@ def name_of(program: Program) -> str:
 
 
 def label(program: Program) -> str:
-    """The strategy, and what is fused."""
+    """The strategy, what is fused, and how many rows lie interleaved where that is not the usual number."""
     name = name_of(program)
+    if program.fuse.tile != TILE:
+        name += f" on {program.fuse.tile} rows"
     if not program.hooks:
         return name
     inside = " and ".join(
@@ -117,8 +133,9 @@ def choose(
     out: Layout,
     place: Place,
     strategy: str | None,
-    time: Callable[[Engine], float] | None,
+    time: Callable[[Engine], float] | None = None,
     arrange: Callable[[Program], Pipeline] | None = None,
+    tuning: Tuning | None = None,
 ) -> Chosen:
     """The engine for these layouts.
 
@@ -127,45 +144,75 @@ def choose(
     strategy
         Asked for; None leaves the choice open.
     time
-        Gives milliseconds of an engine, where strategies are to be timed unless they were before.
+        Gives milliseconds of an engine, where ways are to be timed unless they were before.
     arrange
         Gives the pipeline for a program, with copies of operands that it reads faster.
+    tuning
+        How ways are timed.
     """
-    job = Job(pipeline, place, arrange or (lambda program: pipeline))
-    version, arch = cufft.version(), driver.architecture(place.device)
-    programs = candidates(pipeline, x, out, arch)
+    job = Job(pipeline, place, x, out, arrange or (lambda program: pipeline), time, tuning or Tuning())
+    version = cufft.version()
+    programs = candidates(pipeline, x, out, job.arch)
     found = [(program, flaw(program, version)) for program in programs]
     rejected = [(label(p), why) for p, why in found if why]
     if not any(program.fuse.block for program in programs):
-        _, why = by_blocks(pipeline, x, out, arch)
+        _, why = by_blocks(pipeline, x, out, job.arch)
         if strategy == "kernel":
             raise UnsupportedError(f'{why}: take strategy="callback" or "sequence", or leave the choice open')
         rejected.append(("kernel", why))
-    chosen = _chosen([p for p, why in found if not why], job, strategy, time)
+    chosen = _chosen([p for p, why in found if not why], job, strategy)
     return replace(chosen, rejected=(*chosen.rejected, *rejected))
 
 
-def _chosen(
-    programs: list[Program],
-    job: Job,
-    strategy: str | None,
-    time: Callable[[Engine], float] | None,
-) -> Chosen:
+def _chosen(programs: list[Program], job: Job, strategy: str | None) -> Chosen:
     if not strategy:  # where there is nothing to fuse, a library serves
         programs = [p for p in programs if p.hooks or not p.fuse.block]
     wanted = [p for p in programs if strategy in (None, name_of(p))] or programs[:1]
-    if strategy in ("callback", "kernel"):  # as much as can be
+    if strategy == "callback":  # as much as can be
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
-    if len(wanted) == 1 or strategy in ("callback", "kernel"):
+    one = len(wanted) == 1 and not wanted[0].fuse.block
+    if not one and strategy != "callback":
+        ways = {label(program): program for program in wanted}
+        rows = _rows(ways, _key(programs[0], job), job)
+        if rows:
+            return _by_rows(ways, rows, job)
+    if one or strategy:
         return _first_that_works(wanted, job, _why_only(programs, strategy))
-    key = _key(programs[0], job)
-    rows = tuning.recall(key)
-    if time and not rows:
-        rows = tuple(_timed(program, job, time) for program in programs)
-        tuning.remember(key, rows)
-    if any(row.name == label(program) for row in rows for program in programs):
-        return _by_rows(programs, rows, job)
     return _by_rule(wanted, job)
+
+
+def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
+    """Timings, old or new, of all ways, to which those with other rooms are added; none unless there are of all."""
+    known = recall(key)
+    again = job.tuning.again and job.time
+    missing = [name for name in ways if again or name not in {row.name for row in known}]
+    if missing and not job.time:
+        return ()
+    ways |= {label(program): program for program in _in_other_rooms(list(ways.values()), job)}
+    if missing and job.time:
+        new = [(name, program) for name, program in ways.items() if name in missing or program.fuse.tile != TILE]
+        rows = Trials(functools.partial(_timed, job, job.time), job.tuning).rows(new, job.arch)
+        old = [row for row in known if row.name not in {row.name for row in rows}]
+        known = remember(key, (*old, *rows))
+    return tuple(row for row in known if row.name in ways)
+
+
+def _in_other_rooms(programs: list[Program], job: Job) -> list[Program]:
+    """Own kernels between which other numbers of rows lie interleaved, where any do."""
+    if not any(map(_interleaves, programs)):
+        return []
+    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)]
+    return [p for p in found if _interleaves(p) and not unfit(p, job.pipeline, job.arch)]
+
+
+def _interleaves(program: Program) -> bool:
+    """Whether lines lie in pieces of a tile between own kernels."""
+    return any(step.block and step.block.tiles != (1, 1) for step in program.transforms)
+
+
+def _timed(job: Job, time: Callable[[Engine], float], program: Program) -> float:
+    with unnoted():  # what is not taken is no part of a plan
+        return time(_ready(program, job))
 
 
 def _why_only(programs: list[Program], strategy: str | None) -> str:
@@ -185,12 +232,13 @@ def _first_that_works(wanted: list[Program], job: Job, reason: str) -> Chosen:
     raise UnsupportedError(f'{reasons}; take strategy="sequence", or leave the choice open')
 
 
-def _by_rows(programs: list[Program], rows: tuple[Row, ...], job: Job) -> Chosen:
-    by_label = {label(program): program for program in programs}
-    best = tuning.fastest([row for row in rows if row.name in by_label])
-    rejected = tuple((row.name, row.result) for row in rows if row is not best)
-    reason = f"timed: {best.result}"
-    return Chosen(_ready(by_label[best.name], job), reason, rejected)
+def _by_rows(ways: dict[str, Program], rows: tuple[Row, ...], job: Job) -> Chosen:
+    best = fastest(rows)
+    by_name = {row.name: [each for each in rows if each.name == row.name] for row in rows}
+    rejected = tuple((name, fastest(each).result) for name, each in by_name.items() if name != best.name)
+    count = len(by_name[best.name])
+    reason = f"timed: {best.result}" + (f", the fastest of {count} configurations" if count > 1 else "")
+    return Chosen(_ready(with_settings(ways[best.name], best.settings), job), reason, rejected, rows)
 
 
 def _by_rule(programs: list[Program], job: Job) -> Chosen:
@@ -265,13 +313,6 @@ def _why_not(program: Program, best: Program, slowed: frozenset[Transform]) -> s
 
 def _key(program: Program, job: Job) -> str:
     device = job.place.device
-    units = [unit.key() for _, unit in units_of(program, job.pipeline, driver.architecture(device))]
+    units = [unit.key() for _, unit in units_of(program, job.pipeline, job.arch)]
     version = ".".join(map(str, cufft.version()))
     return f"transform; device={driver.name(device)}; cufft={version}; program={program}; {units}"
-
-
-def _timed(program: Program, job: Job, time: Callable[[Engine], float]) -> Row:
-    try:
-        return Row(label(program), time(_ready(program, job)))
-    except (UnsupportedError, PlanError) as error:  # PlanError: the memory does not suffice
-        return Row(label(program), why_not=str(error))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mathfuse.device.fft.block import Configuration
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.kinds import Shape, complex_of
 from mathfuse.runtime.cuda.cufft import View
@@ -68,6 +69,8 @@ class Lines:
         How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
     present
         How many elements of a line there are in each, others being 0 or not stored; None: all.
+    configuration
+        How the kernel is cut and dealt to threads; None: by table or rule.
     """
 
     inner: tuple[int, int]
@@ -75,6 +78,7 @@ class Lines:
     tiles: tuple[int, int] = (1, 1)
     steps: tuple[int, int] = (0, 0)
     present: tuple[int | None, int | None] = (None, None)
+    configuration: Configuration | None = None
 
     @classmethod
     def between(cls, source: Side, target: Side, present: tuple[int | None, int | None] = (None, None)) -> Lines:

@@ -15,7 +15,7 @@ import numpy as np
 from mathfuse.device.fft.shapes import is_supported
 from mathfuse.device.fft.steps import Digits, Step, Twiddles, factors
 from mathfuse.fusion.elementwise.layouts import Layout, dense
-from mathfuse.fusion.transforms.cuda.layouts import TILE, Side, seen
+from mathfuse.fusion.transforms.cuda.layouts import Side, seen
 from mathfuse.fusion.transforms.kinds import Problem, Shape, replaced
 from mathfuse.runtime.cuda.cufft import View
 
@@ -44,6 +44,8 @@ class Split:
         The other axes, in order: those whose neighbours lie farther apart than elements of the axis, and closer.
     shape
         Of the array.
+    most
+        Elements of the last digit that lie together between steps, at most.
     """
 
     axis: int
@@ -51,12 +53,13 @@ class Split:
     outer: Shape
     inner: Shape
     shape: Shape
+    most: int
 
     @classmethod
-    def of(cls, layout: Layout, axis: int, batch: Shape, lengths: Shape) -> Split:
+    def of(cls, layout: Layout, axis: int, batch: Shape, lengths: Shape, most: int) -> Split:
         """For an array whose other axes are `batch`, in order."""
         outside = layout.order().index(axis)
-        return cls(axis, lengths, batch[:outside], batch[outside:], layout.shape)
+        return cls(axis, lengths, batch[:outside], batch[outside:], layout.shape, most)
 
     @property
     def steps(self) -> int:
@@ -74,7 +77,7 @@ class Split:
     @property
     def tile(self) -> int:
         """Elements of the last digit that lie together between steps: all, if not to have neighbours of its own."""
-        each = math.gcd(self.factors[-1], TILE)
+        each = math.gcd(self.factors[-1], self.most)
         return each if each > 1 and self.every == 1 else self.factors[-1]
 
     # --- axes and layouts --------------------------------------------------------------------------------------------

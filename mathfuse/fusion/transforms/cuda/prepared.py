@@ -14,6 +14,7 @@ from mathfuse.fusion.plan import Explanation
 from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import known
 from mathfuse.fusion.transforms.cuda.choice import Chosen, Place, choose, name_of
+from mathfuse.fusion.transforms.cuda.configurations import block_for
 from mathfuse.fusion.transforms.cuda.constants import arranged, turned_axis
 from mathfuse.fusion.transforms.cuda.engine import Engine
 from mathfuse.fusion.transforms.cuda.outputs import Outputs, Ready
@@ -21,6 +22,7 @@ from mathfuse.fusion.transforms.cuda.program import Program, moved_bytes
 from mathfuse.fusion.transforms.cuda.timing import milliseconds
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.transforms.spaces import Request
+from mathfuse.fusion.tuning import ranked
 from mathfuse.runtime import arrays
 from mathfuse.runtime.cuda import cufft, driver, graphs
 from mathfuse.runtime.cuda.arrays import DeviceArray, as_device, download, refill, upload
@@ -60,10 +62,10 @@ class CudaPrepared:
     # --- decisions ---------------------------------------------------------------------------------------------------
 
     def _choose(self, out: Layout) -> Chosen:
-        choices = self._request.choices
-        timed = choices.tune and not self._written  # operands that are written to would be written often
+        tuning = self._request.tuning
+        timed = tuning and not self._written  # operands that are written to would be written often
         chosen = self._choice(out, self._time if timed else None)
-        if choices.tune and self._written:
+        if tuning and self._written:
             why = f"{chosen.reason}; not timed, since callbacks assign to {', '.join(self._written)}"
             return replace(chosen, reason=why)
         return chosen
@@ -73,8 +75,8 @@ class CudaPrepared:
         return self._with_values(self._choice(layout, None).engine)
 
     def _choice(self, out: Layout, time: Callable[[Engine], float] | None) -> Chosen:
-        strategy = self._request.choices.strategy
-        return choose(self._pipeline, Layout.of(self._x), out, self._place, strategy, time, self._arranged)
+        strategy, tuning = self._request.choices.strategy, self._request.tuning
+        return choose(self._pipeline, Layout.of(self._x), out, self._place, strategy, time, self._arranged, tuning)
 
     def _arranged(self, program: Program) -> Pipeline:
         """The pipeline with constants as a program reads them best, in a plan that runs often."""
@@ -93,14 +95,18 @@ class CudaPrepared:
         return Ready(engine, replace(values, owners=(*values.owners, self._x)))
 
     def _time(self, candidate: Engine) -> float:
-        values, stream = (
-            candidate.values(self._arranged(candidate.program)),
-            self._framework.current_stream(self._device),
-        )
+        tuning = self._request.tuning
+        assert tuning is not None
+        values = candidate.values(self._arranged(candidate.program))
+        stream = self._framework.current_stream(self._device)
+
+        def run() -> None:
+            candidate.run(values, self._x.pointer, target, stream)
+
         with driver.device_guard(self._device):
             with lacking_memory(self._out.nbytes):
                 result, target = self._new()
-            took = milliseconds(lambda: candidate.run(values, self._x.pointer, target, stream), self._device, stream)
+            took = milliseconds(run, self._device, stream, tuning.iterations)
         del result  # it had to live until now
         return took
 
@@ -113,6 +119,9 @@ class CudaPrepared:
         operands = sum(array.view.nbytes for f in p.functions.values() for array in f.arrays.values())
         moved = operands + sum(map(moved_bytes, chosen.engine.program.steps))
         rate = driver.memory_bandwidth(self._device)
+        arch = driver.architecture(self._device)
+        blocks = [block_for(step, arch) for step in chosen.engine.program.transforms if step.block]
+        kernels = [str(block.configuration) for block in blocks if block]
         return Explanation(
             title=title,
             strategy=name_of(chosen.engine.program),
@@ -122,10 +131,12 @@ class CudaPrepared:
             details=(
                 ("GPU", f"{driver.name(self._device)}, number {self._device}"),
                 ("cuFFT", ".".join(map(str, cufft.version()))),
+                *((("configurations", ", ".join(kernels)),) if kernels else ()),
             ),
             workspace_bytes=chosen.engine.lane_bytes,
             moved_bytes=moved,
             limit_seconds=moved / rate if rate else 0.0,
+            timings=tuple((str(row), row.milliseconds) for row in ranked(chosen.rows)),
         )
 
     def keep(self, name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -135,7 +146,7 @@ class CudaPrepared:
         known.keep(self._ready.engine)
         for engine in self._outputs.engines():
             known.keep(engine)
-        if self._request.choices.tune:
+        if self._request.tuning:
             known.forget_shortcuts()  # those of before the timing
         read = [(f, n, array.view) for f in self._pipeline.functions.values() for n, array in f.arrays.items()]
         on_gpu = all(isinstance(view, DeviceArray) for *_, view in read)  # not so: numbers in NumPy arrays without axes

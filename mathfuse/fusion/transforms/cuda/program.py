@@ -28,14 +28,15 @@ class Fuse:
     """Whether what is done on the way in, and on the way out, becomes a callback.
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
-    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT:
-    one of up to `longest` elements at once, longer ones in steps.
+    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, one
+    of more than `longest` elements in steps, and rows lie interleaved between them, `tile` each.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
     block: bool = False
+    tile: int = TILE
     longest: int = LONGEST
 
 
@@ -297,7 +298,7 @@ class _Builder:
 
     def _by_digits(self, buffer: Buffer, group: Shape, batch: Shape) -> Split | None:
         lengths = self.long.get(group[0])
-        return Split.of(buffer.layout, group[0], batch, lengths) if lengths else None
+        return Split.of(buffer.layout, group[0], batch, lengths, self.fuse.tile) if lengths else None
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -433,8 +434,8 @@ class _Builder:
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
-        fits = fits and self.shape[self.tiled[0]] % TILE == 0
-        room = self._room(turned, TILE) if fits else self._room(order)
+        fits = fits and self.shape[self.tiled[0]] % self.fuse.tile == 0
+        room = self._room(turned, self.fuse.tile) if fits else self._room(order)
         return room, _visible(_seen(room, group, batch, split))
 
     def _end(self, digits: Split, last: bool, returning: bool) -> tuple[Buffer, Side]:

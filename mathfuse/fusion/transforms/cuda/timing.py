@@ -12,14 +12,13 @@ import numpy as np
 from mathfuse.fusion.compiler.cuda.hold import NAME, hold_kernel
 from mathfuse.runtime.cuda import driver
 
-TIMINGS = 9
 AT_LEAST = 0.2  # milliseconds of one timing: as many runs as that takes
 MOST_RUNS = 20
 HOST_NANOSECONDS = 40_000  # to queue a run, at most
 
 
-def milliseconds(run: Callable[[], None], device: int, stream: int) -> float:
-    """The median time of `run` on a stream; the caller holds the device guard."""
+def milliseconds(run: Callable[[], None], device: int, stream: int, timings: int) -> float:
+    """The median time of `run` on a stream, of so many timings; the caller holds the device guard."""
     held = np.zeros(1, np.int64)
     hold = driver.Launch(_hold(device), 1, 1, held)
 
@@ -36,7 +35,7 @@ def milliseconds(run: Callable[[], None], device: int, stream: int) -> float:
 
     time(1)
     count = max(1, min(MOST_RUNS, math.ceil(AT_LEAST / time(2))))
-    return statistics.median(time(count) for _ in range(TIMINGS))
+    return statistics.median(time(count) for _ in range(timings))
 
 
 @functools.cache

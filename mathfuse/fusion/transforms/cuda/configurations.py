@@ -1,0 +1,127 @@
+"""How own kernels are cut and dealt to threads: by the table of the fastest, by rule, and what tuning tries."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from mathfuse.device.fft.block import Block, Configuration, block_of
+from mathfuse.device.fft.shapes import LONG, Stages, cuts, stages_of
+from mathfuse.device.fft.steps import deal, sector
+from mathfuse.fusion.transforms.cuda.fastest import FASTEST
+from mathfuse.fusion.transforms.cuda.layouts import TILE
+from mathfuse.fusion.transforms.cuda.program import Program, Transform
+from mathfuse.runtime.cuda.cufft import Call, View
+
+# Transforms of a block where the table has none: of rows that become interleaved, or threads of those that cease to be,
+# and of columns between them.
+TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS = 4, 256, 2, 4, 256
+CUTS = 8  # of a length that tuning tries, the most promising first
+TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
+LEAST_THREADS = 32  # of a block that tuning tries
+
+
+def work_of(step: Transform) -> str:
+    """What a kernel does as far as its best configuration depends on it: a key of the table."""
+    assert step.block is not None
+    across = _across(step)
+    if step.part and any(beside(view) for view in (step.call.input, step.call.output)):
+        lines = "steps" if across else "last steps"
+    else:
+        lines = (
+            "tiled" if step.block.tiles != (1, 1) else "turned" if _turned(step) else "columns" if across else "rows"
+        )
+    return f"{lines}, {step.call.family}{' filtered' if step.transfer else ''}"
+
+
+def block_for(step: Transform, arch: str) -> Block | None:
+    """The block of a step on an architecture: as it is configured, else by the table, else by rule; None of none."""
+    assert step.block is not None
+    length, double = complex_length(step.call), step.call.double
+    table = FASTEST.get((work_of(step), length, double))
+    for known in (step.block.configuration, Configuration.read(table) if table else None):
+        if known and (block := _made(step, arch, Stages(length, known.radices, known.threads), known.transforms)):
+            return block
+    return _by_rule(step, arch, stages_of(length, double))
+
+
+def configurations(step: Transform, arch: str) -> list[Configuration]:
+    """Those that a step may have on an architecture, the most promising first."""
+    found: dict[Configuration, None] = {}
+    for stages in cuts(complex_length(step.call), step.call.double)[:CUTS]:
+        usual = _by_rule(step, arch, stages)
+        counts = [max(1, int(usual.transforms * times)) for times in TIMES] if usual else []
+        for block in (_made(step, arch, stages, count) for count in counts):
+            if block and block.threads >= LEAST_THREADS:
+                found.setdefault(block.configuration)
+    return list(found)
+
+
+def configured(program: Program, number: int, configuration: Configuration | None) -> Program:
+    """The program with another configuration of one of its steps."""
+    step = program.steps[number]
+    assert isinstance(step, Transform)
+    assert step.block is not None
+    changed = replace(step, block=replace(step.block, configuration=configuration))
+    return replace(program, steps=(*program.steps[:number], changed, *program.steps[number + 1 :]))
+
+
+def complex_length(call: Call) -> int:
+    """Of the complex transform that does it: of an even number of real ones half as long."""
+    n = math.prod(call.lengths)
+    return n // 2 if call.family != "c2c" and n % 2 == 0 else n
+
+
+def beside(view: View) -> bool:
+    """Whether lines lie closer together than their elements."""
+    return view.distance < view.stride
+
+
+def _by_rule(step: Transform, arch: str, stages: Stages) -> Block | None:
+    of, call = _block_of(step, arch, stages), step.call
+    work = work_of(step).partition(",")[0]
+    if work in ("steps", "last steps"):
+        dealt, lines = deal(stages, call.double)
+        return _block_of(step, arch, dealt)(lines)
+    if work == "tiled":
+        return of(LONG_COLUMNS if stages.length > LONG else min(max(1, COLUMN_THREADS // stages.threads), COLUMNS))
+    if work == "turned":
+        return of(TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE))
+    return of(0)
+
+
+def _made(step: Transform, arch: str, stages: Stages, transforms: int) -> Block | None:
+    """The block of so many transforms, if there can be one."""
+    block = _block_of(step, arch, stages)(transforms)
+    return block if block and block.transforms == transforms else None
+
+
+def _block_of(step: Transform, arch: str, stages: Stages) -> Callable[[int], Block | None]:
+    """Blocks of at most so many transforms; of as many as make a good size where that is 0."""
+    assert step.block is not None
+    work, tile = work_of(step).partition(",")[0], math.gcd(max(step.block.tiles), stages.threads)
+    if work == "last steps":  # neighbouring threads read elements that make a sector, and write to neighbouring lines
+        tile = sector(step.call.double)
+        stages = replace(stages, threads=-(-stages.threads // tile) * tile)
+    options: dict[str, dict[str, Any]] = {
+        "tiled": {"across": True, "tile": tile}, "last steps": {"across": True, "tile": tile},
+        "columns": {"across": True}, "steps": {"across": True}, "turned": {"turned": True},
+    }  # fmt: skip
+    slack = 1 if step.transfer else 0
+    return functools.partial(block_of, stages, step.call.double, arch, slack=slack, **options.get(work, {}))
+
+
+def _across(step: Transform) -> bool:
+    return all(beside(view) for view in (step.call.input, step.call.output))
+
+
+def _turned(step: Transform) -> bool:
+    """Whether packed lines are interleaved on the side of the spectrum, and on that only."""
+    call = step.call
+    if call.family == "c2c" or step.transfer or call.lengths[0] % 2:
+        return False
+    spectrum, other = (call.output, call.input) if call.family == "r2c" else (call.input, call.output)
+    return beside(spectrum) and not beside(other)
