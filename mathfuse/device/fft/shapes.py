@@ -15,13 +15,7 @@ from dataclasses import dataclass
 RADICES = tuple(range(16, 1, -1))
 LONG = 4096  # beyond that, fewer exchanges are worth the registers of radix 32, and others up to it serve where need be
 LONG_RADICES = ((32, *RADICES), tuple(range(32, 1, -1)))
-# Radices and threads that were the fastest on an H200 where the order by cost has others first.
-FASTEST = {
-    512: ((8, 8, 8), 64),
-    768: ((12, 8, 8), 96),
-    1080: ((12, 10, 9), 120),
-    2000: ((10, 8, 5, 5), 200),
-}
+FEW, WIDE_RADICES = 3, tuple(range(25, 1, -1))  # stages, and radices that leave as few where the usual ones do not
 BUTTERFLY = 16.0  # operations that the addresses and twiddle factors of a butterfly stand for, about
 VALUES, MOST_VALUES = 16, 32  # that a thread holds, of long float32 transforms; each is two registers, or four
 MOST_THREADS = 1024  # of a block
@@ -29,7 +23,7 @@ REGISTERS = 65536  # of a multiprocessor, which deals warps to four parts with a
 MOST_REGISTERS = 255  # of a thread
 PARTS = 4 * 32  # threads of a warp in each part
 # Registers of a thread that holds up to so many values in float32: few, or with some slack.
-ENOUGH = ((8, (40, 48)), (10, (48, 64)), (16, (64, 80)), (32, (112, 128)))
+ENOUGH = ((8, (40, 48)), (10, (48, 64)), (16, (64, 80)), (20, (80, 96)), (25, (96, 112)), (32, (112, 128)))
 EXCHANGE = 12.0  # operations a component that an exchange through shared memory stands for, about
 
 
@@ -91,8 +85,8 @@ def is_supported(length: int, double: bool) -> bool:
 
 
 def stages_of(length: int, double: bool = False) -> Stages:
-    """The fastest cut, measured or expected: few exchanges, little arithmetic, few idle threads."""
-    return Stages(length, *FASTEST[length]) if length in FASTEST else cuts(length, double)[0]
+    """The cut that is expected to be the fastest: few exchanges, little arithmetic, few idle threads."""
+    return cuts(length, double)[0]
 
 
 def cost(stages: Stages) -> tuple[float, int]:
@@ -146,12 +140,17 @@ def cuts(length: int, double: bool = False) -> tuple[Stages, ...]:
 
     They have as few stages as there can be, or one more.
     """
-    found = (_cuts(length, double, usable) for usable in (LONG_RADICES if length > LONG else (RADICES,)))
-    return tuple(sorted(next(filter(None, found), []), key=cost))
+    if length <= LONG:
+        found = _cuts(length, double, RADICES, VALUES)
+        if found and len(found[0].radices) > FEW and not double:
+            found = list(dict.fromkeys(found + _cuts(length, double, WIDE_RADICES, WIDE_RADICES[0])))
+    else:
+        values = VALUES if double else MOST_VALUES
+        found = next(filter(None, (_cuts(length, double, usable, values) for usable in LONG_RADICES)), [])
+    return tuple(sorted(found, key=cost))
 
 
-def _cuts(length: int, double: bool, usable: Sequence[int]) -> list[Stages]:
-    values = MOST_VALUES if length > LONG and not double else VALUES
+def _cuts(length: int, double: bool, usable: Sequence[int], values: int) -> list[Stages]:
     fitting: list[Stages] = []
     for radices in _factorings(length, usable):
         if fitting and len(radices) > len(fitting[0].radices) + 1:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from mathfuse.epilogs.values import Constant
 from mathfuse.fusion.elementwise.layouts import Shape
 
 if TYPE_CHECKING:
@@ -77,6 +78,13 @@ class Function:
         """Whether it reads elements of the input other than its own."""
         return any("source" in link.reserved for link in self.callback.links)
 
+    def reads_across(self, axis: int) -> bool:
+        """Whether elements along an axis of its index space are no neighbours in an array, which is no constant."""
+        below = axis - len(self.extents)
+        bound = self.callback.bound
+        views = [array.view for name, array in self.arrays.items() if not isinstance(bound.get(name), Constant)]
+        return any(lies_across(view, below) for view in views)
+
     def analysis(self) -> Analysis:
         """The dtype of its result and how it reads its operands, before any code is made."""
         from mathfuse.fusion.compiler.cpu.kernels import analyse  # LLVM: only plans with callbacks pay for it
@@ -106,3 +114,9 @@ class Function:
             in_place=in_place,
             source=self.source,
         )
+
+
+def lies_across(array: Any, axis: int) -> bool:
+    """Whether elements along an axis, counted from the last, are no neighbours in memory."""
+    there = -axis <= array.ndim and array.shape[axis] > 1
+    return there and array.strides[axis] not in (0, array.dtype.itemsize)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from mathfuse.device.fft.block import Block, block_of
 from mathfuse.device.fft.shapes import (
-    FASTEST,
     MOST_THREADS,
     MOST_VALUES,
     Stages,
@@ -101,7 +100,7 @@ def test_roots_of_unity_are_right_to_the_last_bit(n):
     assert {complex(value) for value in roots(np.arange(4), 4)} == {1, -1j, -1, 1j}
 
 
-@pytest.mark.parametrize("length", FASTEST)
-def test_what_was_measured_fits(length):
-    assert stages_of(length) in cuts(length)
-    assert stages_of(length, double=True) in cuts(length, double=True)
+@pytest.mark.parametrize(("length", "radices"), [(2000, (20, 20, 5)), (3125, (25, 25, 5)), (1250, (10, 5, 5, 5))])
+def test_wide_radices_serve_where_they_leave_fewer_stages(length, radices):
+    assert stages_of(length).radices == radices
+    assert all(max(cut.radices) <= 16 for cut in cuts(length, double=True))

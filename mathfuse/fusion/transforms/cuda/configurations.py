@@ -17,8 +17,8 @@ from mathfuse.fusion.transforms.cuda.program import Program, Transform
 from mathfuse.runtime.cuda.cufft import Call, View
 
 # Transforms of a block where the table has none: of rows that become interleaved, or threads of those that cease to be,
-# and of columns between them.
-TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS = 4, 256, 2, 4, 256
+# and of columns between them that read arrays across.
+TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS, LONE_THREADS = 4, 256, 2, 4, 256, 64
 CUTS = 8  # of a length that tuning tries, the most promising first
 TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
 LEAST_THREADS = 32  # of a block that tuning tries
@@ -27,14 +27,13 @@ LEAST_THREADS = 32  # of a block that tuning tries
 def work_of(step: Transform) -> str:
     """What a kernel does as far as its best configuration depends on it: a key of the table."""
     assert step.block is not None
-    across = _across(step)
+    across, pieces = _across(step), step.block.tiles != (1, 1)
     if step.part and any(beside(view) for view in (step.call.input, step.call.output)):
         lines = "steps" if across else "last steps"
     else:
-        lines = (
-            "tiled" if step.block.tiles != (1, 1) else "turned" if _turned(step) else "columns" if across else "rows"
-        )
-    return f"{lines}, {step.call.family}{' filtered' if step.transfer else ''}"
+        lines = "tiled" if pieces else "turned" if _turned(step) else "columns" if across else "rows"
+    filtered = "" if not step.transfer else " filtered across" if step.transfer.across else " filtered"
+    return f"{lines}, {step.call.family}{filtered}"
 
 
 def block_for(step: Transform, arch: str) -> Block | None:
@@ -87,7 +86,9 @@ def _by_rule(step: Transform, arch: str, stages: Stages) -> Block | None:
         dealt, lines = deal(stages, call.double)
         return _block_of(step, arch, dealt)(lines)
     if work == "tiled":
-        return of(LONG_COLUMNS if stages.length > LONG else min(max(1, COLUMN_THREADS // stages.threads), COLUMNS))
+        across = step.transfer and step.transfer.across
+        usual = min(COLUMN_THREADS // stages.threads, COLUMNS) if across else LONE_THREADS // stages.threads
+        return of(LONG_COLUMNS if stages.length > LONG else max(1, usual))
     if work == "turned":
         return of(TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE))
     return of(0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mathfuse.epilogs import Constant
+from mathfuse.fusion.elementwise.functions import lies_across
 from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.transforms.cuda.engine import engine
 from mathfuse.fusion.transforms.cuda.program import Buffer, Fuse, Map, Program
@@ -29,16 +30,12 @@ def arranged(pipeline: Pipeline, axis: int, framework: Framework, device: int) -
         name: constant.copies.get((below, device)) or _turned(constant, array.view, below, pipeline, framework, device)
         for name, array in transfer.arrays.items()
         for constant in [transfer.callback.bound.get(name)]
-        if isinstance(constant, Constant) and _lies_across(array.view, below)
+        if isinstance(constant, Constant) and lies_across(array.view, below)
     }
     arrays = {**transfer.arrays, **copies}
     operands = {name: copies.get(name, value) for name, value in transfer.operands.items()}
     functions = {**pipeline.functions, "transfer": replace(transfer, arrays=arrays, operands=operands)}
     return replace(pipeline, functions=functions), list(copies.values())
-
-
-def _lies_across(array: DeviceArray, axis: int) -> bool:
-    return -axis <= array.ndim and array.shape[axis] > 1 and array.strides[axis] != array.itemsize
 
 
 def _turned(

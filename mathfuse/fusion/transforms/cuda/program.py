@@ -95,13 +95,15 @@ class Map:
 class Hook:
     """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says.
 
-    With `axis` an own kernel tells a line along it and an element of that.
+    With `axis` an own kernel tells a line along it and an element of that; `across` tells that it then reads arrays
+    across their lines.
     """
 
     map: Map
     side: Side
     direct: bool
     axis: int | None = None
+    across: bool = False
 
 
 @dataclass(frozen=True)
@@ -407,7 +409,10 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        return Hook(map_, _visible(_seen(spectrum, group, batch, 0)), direct=True, axis=group[0])
+        function = self.pipeline.functions[map_.role] if map_.role else None
+        arrays = function is not None and bool(function.arrays)  # of a long axis, neighbours are on different lines
+        across = arrays if group[0] in self.long else function is not None and function.reads_across(group[0])
+        return Hook(map_, _visible(_seen(spectrum, group, batch, 0)), direct=True, axis=group[0], across=across)
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
