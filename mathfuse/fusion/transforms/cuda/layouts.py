@@ -86,6 +86,11 @@ class Lines:
         return cls(inner, outer, (source.tile, target.tile), (source.step, target.step), present)
 
 
+def present_of(extent: int, length: int, half: bool) -> int | None:
+    """How many elements there are of a line of so many, or of its half spectrum; None of all."""
+    return extent if extent < (length // 2 + 1 if half else length) else None
+
+
 def seen(layout: Layout, transform: Shape, batch: Shape, split: int = 0) -> Side | None:
     """An array as cuFFT sees it, or None where it cannot.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from mathfuse.device.fft.steps import Step
 from mathfuse.fusion.elementwise.layouts import Layout, dense
-from mathfuse.fusion.transforms.cuda.layouts import TILE, Lines, Side, interleaved, seen, tiled
+from mathfuse.fusion.transforms.cuda.layouts import TILE, Lines, Side, interleaved, present_of, seen, tiled
 from mathfuse.fusion.transforms.cuda.long import Split, long_axes
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
@@ -187,14 +187,6 @@ def build(pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> Program:
     return Program(fuse, tuple(builder.steps), tuple(builder.rooms))
 
 
-def norm_scale(problem: Problem) -> float:
-    """What cuFFT leaves to do: it never scales."""
-    count, norm = math.prod(problem.lengths), problem.norm or "backward"
-    if norm == "ortho":
-        return 1 / math.sqrt(count)
-    return 1 / count if (norm == "forward") == problem.kind.forward else 1.0
-
-
 class _Builder:
     """Follows the data: `here` is where it lies, `waiting` says that its map is still to become a callback."""
 
@@ -332,8 +324,8 @@ class _Builder:
         if self.fuse.block:
             (n,), axis = lengths, group[0]
             present = (
-                _present(given[axis], n, family == "c2r"),
-                _present(self.shape[axis], n, family == "r2c" and not back),
+                present_of(given[axis], n, family == "c2r"),
+                present_of(self.shape[axis], n, family == "r2c" and not back),
             )
             lines = Lines.between(view, side, present)
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
@@ -421,10 +413,7 @@ class _Builder:
         """
         wanted: Role = "epilog" if last else "transfer"
         role = wanted if wanted in self.pipeline.functions else None
-        if len(self.pipeline.problems) == 1:
-            scale = norm_scale(problem)
-        else:
-            scale = 1.0 if last else norm_scale(self.pipeline.problems[-1])
+        scale = problem.scale if len(self.pipeline.problems) == 1 else 1.0 if last else self.pipeline.problems[-1].scale
         end = self.out if last else target
         return Map(role, target, end, scale, not last) if role or scale != 1 or end != target else None
 
@@ -487,11 +476,6 @@ class _Builder:
         room = Buffer(f"room {len(self.rooms) + 1}", layout, tile)
         self.rooms.append(room)
         return room
-
-
-def _present(extent: int, length: int, half: bool) -> int | None:
-    """How many elements there are of a line of so many, or of its half spectrum; None of all."""
-    return extent if extent < (length // 2 + 1 if half else length) else None
 
 
 def _seen(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:
