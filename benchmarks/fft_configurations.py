@@ -160,12 +160,17 @@ def planned(case: Case) -> Any:
 
 def write(rows: list[Row]) -> Path:
     """The table: of each case what was clearly better than the usual, else that; where two differ, what gains more."""
-    table = {}
+    table, tiles = {}, {}
     for row in sorted(rows, key=lambda row: -row["ms"] / row["usual_ms"]):
         better = row["ms"] <= WORTH * row["usual_ms"]
         table[row["work"], row["n"], row["double"]] = row["best" if better else "usual"]
+        if better and row["work"].startswith("tiled"):
+            tiles[row["n"]] = row["tile"]
+    entries = "".join(
+        f'    ("{work}", {n}, {double}): "{text}",\n' for (work, n, double), text in sorted(table.items())
+    )
     path = Path(fastest.__file__)
-    head = path.read_text().partition("FASTEST:")[0]
-    lines = [f'    ("{work}", {n}, {double}): "{text}",\n' for (work, n, double), text in sorted(table.items())]
-    path.write_text(f"{head}FASTEST: dict[tuple[str, int, bool], str] = {{\n{''.join(lines)}}}\n")
+    head = path.read_text().partition("TILES")[0]
+    dictionary = f"FASTEST: dict[tuple[str, int, bool], str] = {{\n{entries}}}\n"
+    path.write_text(f"{head}TILES: dict[int, int] = {dict(sorted(tiles.items()))}\n{dictionary}")
     return path

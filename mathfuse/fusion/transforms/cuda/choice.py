@@ -13,7 +13,6 @@ from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
 from mathfuse.fusion.transforms.cuda.flaws import flaw
-from mathfuse.fusion.transforms.cuda.layouts import TILE
 from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform, build
 from mathfuse.fusion.transforms.cuda.trials import Trials, tiled_otherwise, with_settings
 from mathfuse.fusion.transforms.pipeline import Pipeline
@@ -114,7 +113,7 @@ def name_of(program: Program) -> str:
 def label(program: Program) -> str:
     """The strategy, what is fused, and how many rows lie interleaved where that is not the usual number."""
     name = name_of(program)
-    if program.fuse.tile != TILE:
+    if program.fuse.tile:
         name += f" on {program.fuse.tile} rows"
     if not program.hooks:
         return name
@@ -190,7 +189,7 @@ def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
         return ()
     ways |= {label(program): program for program in _in_other_rooms(list(ways.values()), job)}
     if missing and job.time:
-        new = [(name, program) for name, program in ways.items() if name in missing or program.fuse.tile != TILE]
+        new = [(name, program) for name, program in ways.items() if name in missing or program.fuse.tile]
         rows = Trials(functools.partial(_timed, job, job.time), job.tuning).rows(new, job.arch)
         old = [row for row in known if row.name not in {row.name for row in rows}]
         known = remember(key, (*old, *rows))
@@ -199,15 +198,14 @@ def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
 
 def _in_other_rooms(programs: list[Program], job: Job) -> list[Program]:
     """Own kernels between which other numbers of rows lie interleaved, where any do."""
-    if not any(map(_interleaves, programs)):
-        return []
-    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)]
-    return [p for p in found if _interleaves(p) and not unfit(p, job.pipeline, job.arch)]
+    usual = _tiles(*programs)
+    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)] if usual else []
+    return [p for p in found if _tiles(p) - usual and not unfit(p, job.pipeline, job.arch)]
 
 
-def _interleaves(program: Program) -> bool:
-    """Whether lines lie in pieces of a tile between own kernels."""
-    return any(step.block and step.block.tiles != (1, 1) for step in program.transforms)
+def _tiles(*programs: Program) -> set[int]:
+    """How many elements of lines lie together between own kernels."""
+    return {tile for p in programs for step in p.transforms if step.block for tile in step.block.tiles} - {1}
 
 
 def _timed(job: Job, time: Callable[[Engine], float], program: Program) -> float:

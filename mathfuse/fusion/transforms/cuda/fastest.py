@@ -1,10 +1,11 @@
 """Configurations of own kernels that were the fastest on an H200, by ``python -m benchmarks fft configurations``.
 
-By work, complex length and whether in float64.
+By work, complex length and whether in float64; and by the length of columns how many rows lie interleaved before them.
 """
 
 from __future__ import annotations
 
+TILES: dict[int, int] = {256: 8, 512: 16, 1000: 4, 8192: 8}
 FASTEST: dict[tuple[str, int, bool], str] = {
     ("columns, c2c", 64, False): "8·4·2 / 8 × 64",
     ("columns, c2c", 128, False): "16·8 / 16 × 16",
@@ -43,12 +44,14 @@ FASTEST: dict[tuple[str, int, bool], str] = {
     ("rows, c2c", 1500, False): "15·10·10 / 150 × 1",
     ("rows, c2c", 1536, False): "16·12·8 / 128 × 1",
     ("rows, c2c", 1920, False): "16·15·8 / 128 × 1",
-    ("rows, c2c", 2000, False): "10·10·5·2·2 / 200 × 1",
+    ("rows, c2c", 2000, False): "20·10·10 / 100 × 1",
     ("rows, c2c", 2000, True): "10·8·5·5 / 200 × 1",
     ("rows, c2c", 2048, False): "16·16·8 / 128 × 1",
     ("rows, c2c", 2048, True): "16·16·8 / 128 × 1",
     ("rows, c2c", 2500, False): "10·10·5·5 / 250 × 1",
     ("rows, c2c", 3000, False): "15·8·5·5 / 200 × 1",
+    ("rows, c2c", 3125, False): "25·25·5 / 125 × 1",
+    ("rows, c2c", 4000, False): "20·20·10 / 200 × 1",
     ("rows, c2c", 4096, False): "16·16·16 / 256 × 1",
     ("rows, c2c", 4096, True): "16·16·16 / 256 × 1",
     ("rows, c2c", 5000, False): "10·10·10·5 / 500 × 1",
@@ -77,10 +80,12 @@ FASTEST: dict[tuple[str, int, bool], str] = {
     ("rows, c2c filtered", 1500, False): "15·10·10 / 150 × 1",
     ("rows, c2c filtered", 1536, False): "16·12·8 / 128 × 1",
     ("rows, c2c filtered", 1920, False): "16·15·8 / 128 × 1",
-    ("rows, c2c filtered", 2000, False): "10·10·10·2 / 200 × 1",
+    ("rows, c2c filtered", 2000, False): "20·10·10 / 100 × 1",
     ("rows, c2c filtered", 2048, False): "16·16·8 / 128 × 1",
-    ("rows, c2c filtered", 2500, False): "10·10·5·5 / 250 × 1",
-    ("rows, c2c filtered", 3000, False): "15·8·5·5 / 200 × 1",
+    ("rows, c2c filtered", 2500, False): "25·20·5 / 125 × 1",
+    ("rows, c2c filtered", 3000, False): "25·24·5 / 125 × 1",
+    ("rows, c2c filtered", 3125, False): "25·25·5 / 125 × 1",
+    ("rows, c2c filtered", 4000, False): "20·20·10 / 200 × 1",
     ("rows, c2c filtered", 4096, False): "16·16·16 / 256 × 1",
     ("rows, c2c filtered", 5000, False): "10·10·10·5 / 500 × 1",
     ("rows, c2c filtered", 6000, False): "16·15·5·5 / 400 × 1",
@@ -165,6 +170,13 @@ FASTEST: dict[tuple[str, int, bool], str] = {
     ("rows, r2c filtered", 4096, False): "16·16·16 / 256 × 1",
     ("rows, r2c filtered", 8192, False): "32·16·16 / 256 × 1",
     ("rows, r2c filtered", 10000, False): "10·10·5·5·4 / 1000 × 1",
+    ("tiled, c2c filtered", 256, False): "16·16 / 16 × 2",
+    ("tiled, c2c filtered", 512, False): "8·8·8 / 64 × 1",
+    ("tiled, c2c filtered", 1000, False): "10·10·10 / 100 × 4",
+    ("tiled, c2c filtered", 1024, False): "16·16·4 / 64 × 1",
+    ("tiled, c2c filtered", 2048, False): "16·16·8 / 128 × 1",
+    ("tiled, c2c filtered", 4096, False): "16·16·16 / 256 × 1",
+    ("tiled, c2c filtered", 8192, False): "32·16·16 / 256 × 1",
     ("tiled, c2c filtered across", 256, False): "8·8·4 / 32 × 4",
     ("tiled, c2c filtered across", 512, False): "8·4·4·4 / 64 × 4",
     ("tiled, c2c filtered across", 1000, False): "10·10·10 / 100 × 4",
@@ -173,14 +185,14 @@ FASTEST: dict[tuple[str, int, bool], str] = {
     ("tiled, c2c filtered across", 4096, False): "16·16·16 / 256 × 1",
     ("tiled, c2c filtered across", 8192, False): "32·16·16 / 256 × 2",
     ("turned, c2r", 128, False): "8·8·2 / 16 × 8",
-    ("turned, c2r", 256, False): "8·8·4 / 32 × 8",
+    ("turned, c2r", 256, False): "16·16 / 16 × 16",
     ("turned, c2r", 500, False): "10·10·5 / 50 × 5",
     ("turned, c2r", 512, False): "16·8·4 / 32 × 4",
     ("turned, c2r", 1024, False): "16·16·4 / 64 × 4",
     ("turned, c2r", 2048, False): "16·16·8 / 128 × 2",
-    ("turned, c2r", 4096, False): "16·16·16 / 256 × 2",
+    ("turned, c2r", 4096, False): "16·16·16 / 256 × 1",
     ("turned, r2c", 128, False): "16·8 / 8 × 16",
-    ("turned, r2c", 256, False): "16·16 / 16 × 4",
+    ("turned, r2c", 256, False): "16·16 / 16 × 8",
     ("turned, r2c", 500, False): "10·10·5 / 50 × 8",
     ("turned, r2c", 512, False): "16·16·2 / 32 × 4",
     ("turned, r2c", 1024, False): "16·8·8 / 64 × 4",

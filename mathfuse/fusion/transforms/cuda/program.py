@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 from mathfuse.device.fft.steps import Step
 from mathfuse.fusion.elementwise.layouts import Layout, dense
+from mathfuse.fusion.transforms.cuda.fastest import TILES
 from mathfuse.fusion.transforms.cuda.layouts import TILE, Lines, Side, interleaved, present_of, seen, tiled
 from mathfuse.fusion.transforms.cuda.long import Split, long_axes
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
@@ -29,14 +30,15 @@ class Fuse:
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
     the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, one
-    of more than `longest` elements in steps, and rows lie interleaved between them, `tile` each.
+    of more than `longest` elements in steps, and rows lie interleaved between them, `tile` each; None: as many as is
+    usual for columns of that length.
     """
 
     load: bool = False
     store: bool = False
     gather: bool = False
     block: bool = False
-    tile: int = TILE
+    tile: int | None = None
     longest: int = LONGEST
 
 
@@ -292,7 +294,7 @@ class _Builder:
 
     def _by_digits(self, buffer: Buffer, group: Shape, batch: Shape) -> Split | None:
         lengths = self.long.get(group[0])
-        return Split.of(buffer.layout, group[0], batch, lengths, self.fuse.tile) if lengths else None
+        return Split.of(buffer.layout, group[0], batch, lengths, self.fuse.tile or TILE) if lengths else None
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -428,8 +430,9 @@ class _Builder:
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
-        fits = fits and self.shape[self.tiled[0]] % self.fuse.tile == 0
-        room = self._room(turned, self.fuse.tile) if fits else self._room(order)
+        extent = self.shape[self.tiled[0]] if self.tiled else 0
+        tile = self.fuse.tile or TILES.get(extent, TILE)
+        room = self._room(turned, tile) if fits and extent % tile == 0 else self._room(order)
         return room, _visible(_seen(room, group, batch, split))
 
     def _end(self, digits: Split, last: bool, returning: bool) -> tuple[Buffer, Side]:

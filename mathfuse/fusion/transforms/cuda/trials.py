@@ -12,7 +12,7 @@ from mathfuse.fusion.tuning import Row, Tuning
 from mathfuse.runtime.errors import PlanError, UnsupportedError
 
 HOPEFUL = 1.5  # times the fastest way: own kernels that take longer are not worth other configurations
-TILES = 4, 16  # rows that may lie interleaved in place of the usual ones
+TILES = 4, 8, 16  # rows that may lie interleaved
 
 
 @dataclass(frozen=True)
