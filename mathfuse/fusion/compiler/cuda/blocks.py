@@ -43,8 +43,8 @@ class BlockKernel:
     dense
         Whether elements of a line are neighbours, in the source and in the target.
     tiles
-        How many elements of a line are neighbours in the source and in the target, the next ones being a step away;
-        1: all lie at the stride.
+        How many elements of a line lie at the stride in the source and in the target, the next ones being a step away;
+        1: all.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one; in the
         source and in the target.

@@ -70,9 +70,9 @@ class Sides:
             distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
         if self.kernel.tiles[number] > 1:
             tile = I64(self.kernel.tiles[number])
-            along = b.add(b.mul(b.udiv(element, tile), self._slot(f"{side}_step")), b.urem(element, tile))
-        else:
-            along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
+            distance = b.add(distance, b.mul(b.udiv(element, tile), self._slot(f"{side}_step")))
+            element = b.urem(element, tile)
+        along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
         return b.add(distance, along)
 
     def _numbered(self, digits: Digits) -> ir.Value:

@@ -29,7 +29,7 @@ def work_of(step: Transform) -> str:
     assert step.block is not None
     across, pieces = _across(step), step.block.tiles != (1, 1)
     if step.part and any(beside(view) for view in (step.call.input, step.call.output)):
-        lines = "steps" if across else "last steps"
+        lines = "steps" if across and not pieces else "last steps"
     else:
         lines = "tiled" if pieces else "turned" if _turned(step) else "columns" if across else "rows"
     filtered = "" if not step.transfer else " filtered across" if step.transfer.across else " filtered"

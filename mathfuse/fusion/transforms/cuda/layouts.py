@@ -32,8 +32,8 @@ class Side:
         For own kernels: how many axes of the batch are told apart as outer ones, how many lines follow each other at
         the view's distance, and the distance of the next ones.
     tile, step
-        Likewise: how many elements of a line are neighbours, and how far the next ones lie; 1 tells that all lie at the
-        view's stride.
+        Likewise: how many elements of a line lie at the view's stride, and how far the next ones lie; 1 tells that all
+        do.
     """
 
     view: View
@@ -66,7 +66,7 @@ class Lines:
     outer
         How far the next ones lie.
     tiles, steps
-        How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
+        How many elements of a line lie at the view's stride in each, and how far the next ones lie; 1: all do.
     present
         How many elements of a line there are in each, others being 0 or not stored; None: all.
     configuration

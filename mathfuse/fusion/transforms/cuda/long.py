@@ -45,7 +45,7 @@ class Split:
     shape
         Of the array.
     most
-        Elements of the last digit that lie together between steps, at most.
+        Elements, those of inner axes included, that lie together between steps.
     """
 
     axis: int
@@ -76,9 +76,13 @@ class Split:
 
     @property
     def tile(self) -> int:
-        """Elements of the last digit that lie together between steps: all, if not to have neighbours of its own."""
-        each = math.gcd(self.factors[-1], self.most)
-        return each if each > 1 and self.every == 1 else self.factors[-1]
+        """Elements of the last digit that lie together between steps: all of them where inner axes suffice.
+
+        Lines of more than two distances are none that a kernel could follow.
+        """
+        each = math.gcd(self.factors[-1], self.most // self.every)
+        even = self.every == 1 or (self.steps == 2 and all(self.shape[axis] == 1 for axis in self.outer))
+        return each if even and each > 1 and self.every < self.most else self.factors[-1]
 
     # --- axes and layouts --------------------------------------------------------------------------------------------
 
@@ -133,7 +137,7 @@ class Split:
         view = View((self.factors[step],), side.view.stride, side.view.distance)
         if side.view.embed[1] == self.tile:
             return replace(side, view=view)
-        return replace(side, view=view, tile=self.tile, step=side.view.embed[1]) if view.stride == 1 else None
+        return replace(side, view=view, tile=self.tile, step=side.view.embed[1] * view.stride)
 
     def end(self, layout: Layout, step: int, spectrum: bool) -> Side | None:
         """How the first or the last step sees an array, with strides as of the array itself."""

@@ -38,6 +38,7 @@ SPLITS = [
     Split(axis=1, factors=(4, 3, 5), outer=(0,), inner=(2,), shape=(2, 60, 3), most=8),
     Split(axis=0, factors=(9, 9), outer=(), inner=(1,), shape=(81, 2), most=8),
     Split(axis=0, factors=(6, 10), outer=(), inner=(), shape=(60,), most=8),
+    Split(axis=1, factors=(6, 12), outer=(0,), inner=(2,), shape=(1, 72, 2), most=8),
 ]
 
 
@@ -45,7 +46,9 @@ def places_of(split, step):
     """Of each line of a step and each of its elements the place in the room."""
     side = split.side(split.room(SINGLE), step)
     lines, elements = np.arange(side.batch)[:, None], np.arange(split.factors[step])
-    along = elements // side.tile * side.step + elements % side.tile if side.tile > 1 else elements * side.view.stride
+    along = elements * side.view.stride
+    if side.tile > 1:
+        along = elements // side.tile * side.step + elements % side.tile * side.view.stride
     return lines // side.inner * side.outer + lines % side.inner * side.view.distance + along
 
 
@@ -73,7 +76,7 @@ def test_steps_tell_where_their_lines_belong(split):
 
 
 def test_pieces_between_steps():
-    assert [split.tile for split in SPLITS] == [8, 8, 5, 9, 2]
+    assert [split.tile for split in SPLITS] == [8, 8, 5, 9, 2, 4]
     assert SPLITS[0].side(SPLITS[0].room(SINGLE), 0).view.distance == 1
     assert SPLITS[0].side(SPLITS[0].room(SINGLE), 1).step == 64
 
@@ -150,7 +153,7 @@ LAYOUTS = {
     "reversed": lambda x: x[..., ::-1].copy()[..., ::-1],
     "with gaps": lambda x: np.repeat(x, 2, axis=0)[::2],
 }
-SHAPES = [((64,), 0), ((3, 64), 1), ((64, 3), 0), ((2, 64, 3), 1), ((2, 48), 1)]
+SHAPES = [((64,), 0), ((3, 64), 1), ((64, 2), 0), ((2, 64, 9), 1), ((2, 48), 1)]
 
 
 def close(found, expected):
