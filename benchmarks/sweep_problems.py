@@ -13,6 +13,7 @@ REAL = (64, 97, 100, 243, 256, 500, 625, 768, 1000, 1009, 1024, 1536, 2048, 4096
 SMALL = (64, 97, 256, 1000, 1024, 4096, 16384)
 DOUBLE = (64, 243, 256, 768, 1000, 1009, 1024, 4096, 8192, 16384, 65536)
 DOUBLE_REAL = (256, 1000, 2048, 8192)
+LONG, LONG_DOUBLE = (100_000, 1 << 17, 1 << 20, 1 << 22, 1 << 24, 1 << 27), (1 << 17, 1 << 20, 1 << 24)
 SQUARES, CUBES = (512, 1000, 2048, 4096, 8192), (64, 128, 256)
 
 
@@ -53,6 +54,11 @@ SECTIONS: dict[str, list[Problem]] = {
         *(filling(family, n, double=True) for n in DOUBLE_REAL for family in ("r2c", "c2r")),
         *(filling("c2c", n, n, double=True) for n in (1000, 4096)),
         filling("c2c", 128, 128, 128, double=True),
+    ],
+    "long": [
+        *(filling("c2c", n) for n in LONG),
+        *(filling("c2c", n, double=True) for n in LONG_DOUBLE),
+        *(Problem("c2c", False, (n,), 1) for n in (1 << 15, 1 << 17, 1 << 20)),
     ],
     "real": [filling(family, n) for n in REAL for family in ("r2c", "c2r")],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from llvmlite import ir
 from mathfuse.device.fft.codelets import FLOAT, Arithmetic, Complex
 from mathfuse.device.fft.exchanges import BANKS, Exchange, exchanges
 from mathfuse.device.fft.shapes import Stages, most_threads
+from mathfuse.device.fft.steps import Twiddles, fine
 from mathfuse.device.fft.twiddles import places, powers
 
 I8, I32, I64 = ir.IntType(8), ir.IntType(32), ir.IntType(64)
@@ -179,10 +181,7 @@ class BlockFft:
         k = b.urem(self._butterfly(number), I32(done))
         found: dict[int, Complex] = {}
         for row, leg in enumerate(powers(radix)):
-            address = b.gep(self.twiddles, [b.add(k, I32(places(self.stages)[stage] + row * done))])
-            loaded = b.load(address, align=self.align)
-            loaded.set_metadata("invariant.load", b.module.add_metadata([]))
-            factor = self._parts(loaded)
+            factor = self._root(self.twiddles, b.add(k, I32(places(self.stages)[stage] + row * done)))
             found[leg] = factor if sign < 0 else self.arithmetic.conjugate(factor)
         for leg in range(1, radix):
             if leg not in found:
@@ -190,9 +189,52 @@ class BlockFft:
                 found[leg] = self.arithmetic.multiply(found[high], found[leg - high])
         return found
 
+    def _root(self, table: ir.Value, number: ir.Value) -> Complex:
+        """An element (i32) of a table."""
+        loaded = self.builder.load(self.builder.gep(table, [number]), align=self.align)
+        loaded.set_metadata("invariant.load", self.builder.module.add_metadata([]))
+        return self._parts(loaded)
+
     def _butterfly(self, number: int) -> ir.Value:
         """The number of the thread's butterfly in a round."""
         return self.builder.add(self.thread, I32(number * self.stages.threads)) if number else self.thread
+
+    # --- between two steps of a longer transform ---------------------------------------------------------------------
+
+    def between(
+        self, values: list[Complex], sign: int, twiddles: Twiddles, column: ir.Value, tables: Sequence[ir.Value]
+    ) -> list[Complex]:
+        """The values times the twiddle factors of a line in a column (i32); tables are those of `twiddles`."""
+        b, result, places = self.builder, list[Complex](), [fine(count) for _, count in twiddles.roots(self.stages)]
+        stage = 0 if twiddles.first else len(self.stages.radices) - 1
+        radix = self.stages.radices[stage]
+
+        def factor(which: int, number: ir.Value) -> Complex:
+            table, each = b.bitcast(tables[which], self.pair.as_pointer(1)), places[which]
+            low = self._root(table, b.and_(number, I32(each - 1)))
+            high = self._root(table, b.add(b.lshr(number, I32(each.bit_length() - 1)), I32(each)))
+            found = self.arithmetic.multiply(low, high)
+            return found if sign < 0 else self.arithmetic.conjugate(found)
+
+        legs = {leg: factor(1, b.mul(column, I32(leg))) for leg in powers(radix)}
+
+        def turn(own: list[Complex], leg: int, found: Complex, bit: int) -> None:
+            """All legs with the bits of `leg` above `bit`: depth first, so that few factors are held at once."""
+            if not bit:
+                own[leg] = self.arithmetic.multiply(own[leg], found)
+                return
+            turn(own, leg, found, bit >> 1)
+            if leg + bit < radix:
+                turn(own, leg + bit, self.arithmetic.multiply(found, legs[bit]), bit >> 1)
+
+        for number in range(self.stages.rounds(stage)):
+            j = self._butterfly(number)
+            if not self.stages.whole(stage, number):
+                j = b.select(self._has(stage, number), j, I32(0))
+            own = values[number * radix : (number + 1) * radix]
+            turn(own, 0, factor(0, b.mul(column, j)), max(legs, default=0))
+            result += own
+        return result
 
     # --- exchanges ---------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ Everything here is a pure function of plain data.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +89,14 @@ class Problem:
     @property
     def out_shape(self) -> Shape:
         return self.kept or (self.full_shape if self.kind.family == "c2r" else self.spectrum_shape)
+
+    @property
+    def scale(self) -> float:
+        """The factor of `norm`, which a transform by cuFFT or own kernels leaves to do."""
+        count, norm = math.prod(self.lengths), self.norm or "backward"
+        if norm == "ortho":
+            return 1 / math.sqrt(count)
+        return 1 / count if (norm == "forward") == self.kind.forward else 1.0
 
 
 def replaced(values: Shape, new: dict[int, int]) -> Shape:

@@ -66,7 +66,7 @@ class Body(Sides):
         elif kernel.packed:
             values = self._load_pairs()
         else:
-            values = self.fft.transform(self._load(), forward)
+            values = self._between(self.fft.transform(self._between(self._load(), first=True), forward), first=False)
         if kernel.transfer:
             values = self._transferred(values)
             self.stages = self.stages.backward
@@ -79,6 +79,14 @@ class Body(Sides):
         else:
             self._store(self.fft.transform(values, backward) if kernel.transfer else values)
         self.builder.ret_void()
+
+    def _between(self, values: list[Complex], first: bool) -> list[Complex]:
+        """The values times the twiddle factors between steps, if these are to come before the transform, or after."""
+        step = self.kernel.step
+        if not step or not step.twiddles or step.twiddles.first != first:
+            return values
+        sign = -1 if self.kernel.forward else 1
+        return self.fft.between(values, sign, step.twiddles, self._numbered(step.number), self.tables[-2:])
 
     def _divide_threads(self) -> None:
         """Which line the thread works on, and as which of its threads."""
@@ -138,15 +146,24 @@ class Body(Sides):
             parts = read(number)
             return parts[0], parts[1] if len(parts) > 1 else zero
 
-        if given is None or element.high < given // each:
+        place = self._whole(element)
+        if given is None or place.high < given // each:
             return value(element.number)
-        if element.low >= given // each:
+        if place.low >= given // each:
             return zero, zero
-        inside = b.icmp_unsigned("<", element.number, I64(given // each))
-        if self.kernel.load:
+        inside = b.icmp_unsigned("<", place.number, I64(given // each))
+        if self.kernel.load or self.kernel.step:  # of a step's line there may be no element at all
             return self._where(inside, lambda: [value(element.number)])[0]
         found = value(b.select(inside, element.number, I64(0)))  # no branch, so that loads overlap
         return b.select(inside, found[0], zero), b.select(inside, found[1], zero)
+
+    def _whole(self, element: Element) -> Element:
+        """The same as an element of the long line, of which a step's is a part."""
+        step = self.kernel.step
+        if not step or self.kernel.present == (None, None):
+            return element
+        high = element.high * step.weight + step.weight - 1
+        return Element(self._in_long_line(element.number), element.low * step.weight, high)
 
     def _store(self, values: list[Complex]) -> None:
         """The values with which a transform ends."""
@@ -176,7 +193,7 @@ class Body(Sides):
             parts = [(element.times(b, 2), value[:1]), (element.times(b, 2, 1), value[1:])]
         half = self.kernel.spectrum if self.kernel.real[0] and not self.kernel.real[1] else None
         for place, part in parts:
-            if inside := self._until(place, half if kept is None else kept):
+            if inside := self._until(self._whole(place), half if kept is None else kept):
                 with inside:
                     write(place.number, part)
 
@@ -256,7 +273,7 @@ class Body(Sides):
             return self._mirrored(number, call(self._kept(number), self._mirrored(number, value)))
 
         def call(number: ir.Value, value: Complex) -> Complex:
-            found = b.call(callback, [self._struct(value, element), self.at.line, number, info])
+            found = b.call(callback, [self._struct(value, element), *self._spectral(number), info])
             return b.extract_value(found, 0), b.extract_value(found, 1)
 
         rounds = [(condition, list(zip(numbers, own))) for condition, numbers, own in self._spectrum(values)]

@@ -9,13 +9,14 @@ import numpy.typing as npt
 
 from mathfuse.device.fft import real, twiddles
 from mathfuse.device.fft.block import Block
+from mathfuse.device.fft.steps import Step
 
 NAME, UNBOUND = "mathfuse_block_fft", 2
 # What its parameter, an array of int64 that is passed by value, holds; strides and distances in elements.
 SLOTS = (
     *("source", "target", "load_info", "transfer_info", "store_info", "batch"),
     *("source_stride", "source_distance", "target_stride", "target_distance"),
-    *("inner", "source_outer", "target_outer", "source_step", "target_step"),
+    *("source_inner", "source_outer", "source_step", "target_inner", "target_outer", "target_step"),
 )
 
 
@@ -42,16 +43,19 @@ class BlockKernel:
     dense
         Whether elements of a line are neighbours, in the source and in the target.
     tiles
-        How many elements of a line are neighbours in the source and in the target, the next ones being a step away;
-        1: all lie at the stride.
+        How many elements of a line lie at the stride in the source and in the target, the next ones being a step away;
+        1: all.
     nested
-        Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one.
+        Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one; in the
+        source and in the target.
     paired
         Whether two real numbers that are packed lie where one complex number may, in the source and in the target.
     present
         How many elements of a line the source has, those beyond being 0, and how many the target takes; None: all.
     half
         Whether source and target, where no callback gives or takes the elements, are stored in half precision.
+    step
+        What it does as a step of longer transforms.
     slack
         0: a thread has to get by with few registers; 1: with some more, and the transfer function is applied to a few
         elements at a time; 2: with what a block can have.
@@ -70,10 +74,11 @@ class BlockKernel:
     dense: tuple[bool, bool]
     arch: str
     tiles: tuple[int, int] = (1, 1)
-    nested: bool = False
+    nested: tuple[bool, bool] = (False, False)
     paired: tuple[bool, bool] = (False, False)
     present: tuple[int | None, int | None] = (None, None)
     half: tuple[bool, bool] = (False, False)
+    step: Step | None = None
     slack: int = 0
 
     @property
@@ -111,10 +116,15 @@ class BlockKernel:
 
     @property
     def tables(self) -> list[npt.NDArray[np.complexfloating]]:
-        """Twiddle factors of the transform, of the way back, and of packed lines."""
+        """Twiddle factors of the transform, of the way back, of packed lines, and those between two steps."""
         stages = self.block.stages
         found = [twiddles.table(each, self.double) for each in (stages, *([stages.backward] if self.transfer else []))]
-        return [*found, *([real.table(self.length, self.double)] if self.packed else [])]
+        between = self.step and self.step.twiddles
+        return [
+            *found,
+            *([real.table(self.length, self.double)] if self.packed else []),
+            *(between.tables(stages, self.double) if between else []),
+        ]
 
     def blocks(self, batch: int) -> int:
         """Blocks of a launch."""

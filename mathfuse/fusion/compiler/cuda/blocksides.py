@@ -10,6 +10,7 @@ import numpy as np
 from llvmlite import ir
 
 from mathfuse.device.fft.codelets import FLOAT, Complex
+from mathfuse.device.fft.steps import Digits
 from mathfuse.fusion.compiler.cuda.blocks import NAME, SLOTS, BlockKernel
 from mathfuse.fusion.compiler.cuda.callbacks import llvm_element
 from mathfuse.fusion.compiler.cuda.prototypes import cufft_prototype
@@ -62,20 +63,41 @@ class Sides:
 
     def _offset(self, side: str, element: ir.Value) -> ir.Value:
         """Of an element of the thread's line, in elements from the side's address."""
-        b = self.builder
+        b, number = self.builder, SIDES.index(side)
         distance = b.mul(self.at.line, self._slot(f"{side}_distance"))
-        if self.kernel.nested:
-            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot("inner")))
+        if self.kernel.nested[number]:
+            line, inner = (b.trunc(each, I32) for each in (self.at.line, self._slot(f"{side}_inner")))
             outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
             distance = b.mul(own, self._slot(f"{side}_distance"))
             distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
-        number = SIDES.index(side)
         if self.kernel.tiles[number] > 1:
             tile = I64(self.kernel.tiles[number])
-            along = b.add(b.mul(b.udiv(element, tile), self._slot(f"{side}_step")), b.urem(element, tile))
-        else:
-            along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
+            distance = b.add(distance, b.mul(b.udiv(element, tile), self._slot(f"{side}_step")))
+            element = b.urem(element, tile)
+        along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
         return b.add(distance, along)
+
+    def _numbered(self, digits: Digits) -> ir.Value:
+        """What digits of the line's number make (i32)."""
+        b, line, found = self.builder, self.builder.trunc(self.at.line, I32), I32(0)
+        for every, count, weight in digits:
+            digit = b.urem(b.udiv(line, I32(every)), I32(count))
+            found = b.add(found, b.mul(digit, I32(weight)))
+        return found
+
+    def _in_long_line(self, element: ir.Value) -> ir.Value:
+        """Which element (i64) of the long line one of a step's line is."""
+        b, step = self.builder, self.kernel.step
+        assert step is not None
+        return b.add(b.mul(element, I64(step.weight)), b.zext(self._numbered(step.number), I64))
+
+    def _spectral(self, element: ir.Value) -> tuple[ir.Value, ir.Value]:
+        """The line of a spectrum, and which of its elements one of the thread's line is; all i64."""
+        if not self.kernel.step:
+            return self.at.line, element
+        b, line, ((every, count, _),) = self.builder, self.builder.trunc(self.at.line, I32), self.kernel.step.number
+        outer = b.mul(b.udiv(line, I32(every * count)), I32(every))
+        return b.zext(b.add(outer, b.urem(line, I32(every))), I64), self._in_long_line(element)
 
     def _reader(self) -> Reader:
         """What gives an element of the thread's line."""

@@ -42,13 +42,14 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         transfer="transfer" in sides,
         dense=(call.input.stride == 1, call.output.stride == 1),
         tiles=lines.tiles,
-        nested=lines.inner < call.batch,
+        nested=(lines.inner[0] < call.batch, lines.inner[1] < call.batch),
         paired=(
             _paired(call.input, lines.outer[0], lines.present[0]),
             _paired(call.output, lines.outer[1], lines.present[1]),
         ),
         present=lines.present,
         half=step.half,
+        step=step.part,
         arch=arch,
     )
 
@@ -92,12 +93,12 @@ def parameters(step: Transform, hooks: Sequence[Hook]) -> np.ndarray:
         "transfer_info": infos.get("transfer", 0),
         "store_info": infos.get("epilog", 0),
         "batch": call.batch,
-        "inner": lines.inner,
     }
     for number, (side, view) in enumerate((("source", call.input), ("target", call.output))):
         values |= {
             f"{side}_stride": view.stride,
             f"{side}_distance": view.distance,
+            f"{side}_inner": lines.inner[number],
             f"{side}_outer": lines.outer[number],
             f"{side}_step": lines.steps[number],
         }

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from mathfuse.device.fft.steps import LONGEST_STEP
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.blocks import fits_blocks
 from mathfuse.fusion.transforms.cuda.code import units_of
@@ -24,9 +25,10 @@ from mathfuse.runtime.notes import unnoted
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
+SHORTER = replace(BLOCKS, longest=LONGEST_STEP)  # in more steps, where a block of a small GPU has too little room
 TOO_LONG = (
-    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, that have small factors "
-    "only: no primes above 13, and few of 7 to 13"
+    "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, or longer complex ones in "
+    "steps, that have small factors only: no primes above 13, and few of 7 to 13"
 )
 TWICE = (
     "own kernels call callbacks on half spectra twice for some elements, which what assigns to an operand may not be"
@@ -74,15 +76,24 @@ class Chosen:
 def candidates(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> list[Program]:
     """The different programs there are on a GPU architecture: without callbacks first, by own kernels last."""
     found: dict[object, Program] = {}
-    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING), BLOCKS):
+    for fuse in (*FUSES, *(() if x.is_dense(x.order()) else GATHERING)):
         program = build(pipeline, x, out, fuse)
-        if not unfit(program, pipeline, arch):
-            found.setdefault(program.steps, program)
-    return list(found.values())
+        found.setdefault(program.steps, program)
+    own, why = by_blocks(pipeline, x, out, arch)
+    return [*found.values(), *(() if why else (own,))]
+
+
+def by_blocks(pipeline: Pipeline, x: Layout, out: Layout, arch: str) -> tuple[Program, str]:
+    """The program of own kernels, and why it cannot be."""
+    for fuse in (BLOCKS, SHORTER):
+        program = build(pipeline, x, out, fuse)
+        if not (why := unfit(program, pipeline, arch)):
+            break
+    return program, why
 
 
 def unfit(program: Program, pipeline: Pipeline, arch: str) -> str:
-    """Why own kernels cannot run it; empty where they can, or where it has none."""
+    """Why own kernels cannot run it; empty where they can."""
     blocks = [step for step in program.transforms if step.block]
     if not all(fits_blocks(step, arch) for step in blocks):
         return TOO_LONG
@@ -144,7 +155,7 @@ def choose(
     found = [(program, flaw(program, version)) for program in programs]
     rejected = [(label(p), why) for p, why in found if why]
     if not any(program.fuse.block for program in programs):
-        why = unfit(build(pipeline, x, out, BLOCKS), pipeline, job.arch)
+        _, why = by_blocks(pipeline, x, out, job.arch)
         if strategy == "kernel":
             raise UnsupportedError(f'{why}: take strategy="callback" or "sequence", or leave the choice open')
         rejected.append(("kernel", why))
@@ -187,10 +198,14 @@ def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
 
 def _in_other_rooms(programs: list[Program], job: Job) -> list[Program]:
     """Own kernels between which other numbers of rows lie interleaved, where any do."""
-    usual = {room.tile for program in programs for room in program.rooms if room.tile > 1}
+    usual = _tiles(*programs)
     found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)] if usual else []
-    tiled = [p for p in found if {room.tile for room in p.rooms} - {1} - usual]
-    return [p for p in tiled if not unfit(p, job.pipeline, job.arch)]
+    return [p for p in found if _tiles(p) - usual and not unfit(p, job.pipeline, job.arch)]
+
+
+def _tiles(*programs: Program) -> set[int]:
+    """How many elements of lines lie together between own kernels."""
+    return {tile for p in programs for step in p.transforms if step.block for tile in step.block.tiles} - {1}
 
 
 def _timed(job: Job, time: Callable[[Engine], float], program: Program) -> float:

@@ -10,8 +10,10 @@ from typing import Any
 
 from mathfuse.device.fft.block import Block, Configuration, block_of
 from mathfuse.device.fft.shapes import LONG, Stages, cuts, stages_of
+from mathfuse.device.fft.steps import deal, sector
 from mathfuse.fusion.transforms.cuda.fastest import FASTEST
-from mathfuse.fusion.transforms.cuda.program import TILE, Program, Transform
+from mathfuse.fusion.transforms.cuda.layouts import TILE
+from mathfuse.fusion.transforms.cuda.program import Program, Transform
 from mathfuse.runtime.cuda.cufft import Call, View
 
 # Transforms of a block where the table has none: of rows that become interleaved, or threads of those that cease to be,
@@ -25,9 +27,11 @@ LEAST_THREADS = 32  # of a block that tuning tries
 def work_of(step: Transform) -> str:
     """What a kernel does as far as its best configuration depends on it: a key of the table."""
     assert step.block is not None
-    lines = (
-        "tiled" if step.block.tiles != (1, 1) else "turned" if _turned(step) else "columns" if _across(step) else "rows"
-    )
+    across, pieces = _across(step), step.block.tiles != (1, 1)
+    if step.part and any(beside(view) for view in (step.call.input, step.call.output)):
+        lines = "steps" if across and not pieces else "last steps"
+    else:
+        lines = "tiled" if pieces else "turned" if _turned(step) else "columns" if across else "rows"
     filtered = "" if not step.transfer else " filtered across" if step.transfer.across else " filtered"
     return f"{lines}, {step.call.family}{filtered}"
 
@@ -78,6 +82,9 @@ def beside(view: View) -> bool:
 def _by_rule(step: Transform, arch: str, stages: Stages) -> Block | None:
     of, call = _block_of(step, arch, stages), step.call
     work = work_of(step).partition(",")[0]
+    if work in ("steps", "last steps"):
+        dealt, lines = deal(stages, call.double)
+        return _block_of(step, arch, dealt)(lines)
     if work == "tiled":
         across = step.transfer and step.transfer.across
         usual = min(COLUMN_THREADS // stages.threads, COLUMNS) if across else LONE_THREADS // stages.threads
@@ -97,8 +104,12 @@ def _block_of(step: Transform, arch: str, stages: Stages) -> Callable[[int], Blo
     """Blocks of at most so many transforms; of as many as make a good size where that is 0."""
     assert step.block is not None
     work, tile = work_of(step).partition(",")[0], math.gcd(max(step.block.tiles), stages.threads)
+    if work == "last steps":  # neighbouring threads read elements that make a sector, and write to neighbouring lines
+        tile = sector(step.call.double)
+        stages = replace(stages, threads=-(-stages.threads // tile) * tile)
     options: dict[str, dict[str, Any]] = {
-        "tiled": {"across": True, "tile": tile}, "columns": {"across": True}, "turned": {"turned": True},
+        "tiled": {"across": True, "tile": tile}, "last steps": {"across": True, "tile": tile},
+        "columns": {"across": True}, "steps": {"across": True}, "turned": {"turned": True},
     }  # fmt: skip
     slack = 1 if step.transfer else 0
     return functools.partial(block_of, stages, step.call.double, arch, slack=slack, **options.get(work, {}))

@@ -18,8 +18,8 @@ from mathfuse.runtime.cuda.memory import allocate
 
 def turned_axis(program: Program) -> int | None:
     """The axis along which a filter's array is read in pieces of lines, so that it should be the innermost."""
-    found = (s.transfer.axis for s in program.transforms if s.transfer and s.block and s.block.tiles != (1, 1))
-    return next(found, None)
+    steps = (s for s in program.transforms if s.block and s.block.tiles != (1, 1) and not s.part)
+    return next((step.transfer.axis for step in steps if step.transfer), None)
 
 
 def arranged(pipeline: Pipeline, axis: int, framework: Framework, device: int) -> tuple[Pipeline, list[DeviceArray]]:

@@ -43,6 +43,9 @@ COLUMN_BLOCKS: dict[Family, tuple[tuple[int, float], ...]] = {
 }
 COLUMNS_DOUBLE = 0.85  # of that in float64
 FILTERED = ((512, 1.2), (2048, 1.5), (4096, 1.8), (16384, 2.4))
+STEPS = ((512, 1.2), (2048, 1.35), (4096, 1.6))  # of a longer transform, likewise: estimates
+# The share of a copy that cuFFT takes without callbacks, up to a length: longer transforms take it more passes.
+PASSES = ((20000, 1.0), (32768, 2.1), (1 << 24, 2.4), (1 << 62, 3.5))
 FURTHER_AXIS = 1.2, 1.5  # of a copy for each further axis of cuFFT's transforms, of complex and of real numbers
 FUSED = 0.25  # of a copy for a callback in them, that is, for its operand
 # Lengths from 513 to 999 that cuFFT transforms with callbacks in one pass all the same.
@@ -66,11 +69,13 @@ def _cost(step: Map | Transform, slowed: bool, family: Family) -> float:
         hooks = FUSED * (1 + SECOND * (len(step.hooks) - 1)) if step.hooks else 0
         return LAUNCH + (blocks_share(step, family) + hooks) * moved
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
-    base = 1 + FURTHER_AXIS[family != "c2c"] * (len(lengths) - 1)
+    passes = [next(share for most, share in PASSES if n <= most) for n in lengths]
+    base = 1 + sum(passes) - len(passes) + FURTHER_AXIS[family != "c2c"] * (len(lengths) - 1)
+    launches = LAUNCH * (1 + sum(map(int, passes)) - len(passes))
     if not shares:
-        return LAUNCH + base * moved
+        return launches + base * moved
     more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(step.call) if slowed else 0)
-    return LAUNCH + (base + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
+    return launches + (base + more) * moved + (LATENCY if any(n > 512 and n & (n - 1) for n in lengths) else 0)
 
 
 def blocks_share(step: Transform, family: Family) -> float:
@@ -79,7 +84,7 @@ def blocks_share(step: Transform, family: Family) -> float:
     (n,), views = step.call.lengths, (step.call.input, step.call.output)
     across = step.block.tiles != (1, 1) or all(view.distance < view.stride for view in views)
     rows = BLOCKS if family == "c2c" else BLOCKS_REAL
-    table = FILTERED if step.transfer else COLUMN_BLOCKS[family] if across else rows
+    table = FILTERED if step.transfer else STEPS if step.part else COLUMN_BLOCKS[family] if across else rows
     found = next((share for most, share in table if n <= most), table[-1][1])
     return found * COLUMNS_DOUBLE if table is COLUMN_BLOCKS[family] and step.call.double else found
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from mathfuse.device.fft.block import Configuration
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.kinds import Shape
 from mathfuse.runtime.cuda.cufft import View
 from mathfuse.runtime.dtypes import component_of
+
+# Rows, or elements of lines, that lie interleaved between own kernels for rows and columns: whole sectors for both.
+TILE = 8
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,8 @@ class Side:
         For own kernels: how many axes of the batch are told apart as outer ones, how many lines follow each other at
         the view's distance, and the distance of the next ones.
     tile, step
-        Likewise: how many elements of a line are neighbours, and how far the next ones lie; 1 tells that all lie at the
-        view's stride.
+        Likewise: how many elements of a line lie at the view's stride, and how far the next ones lie; 1 tells that all
+        do.
     """
 
     view: View
@@ -42,10 +46,6 @@ class Side:
     tile: int = 1
     step: int = 0
 
-    def outer_of(self, inner: int) -> int:
-        """The distance of the next lines after `inner` ones, of this side's own or of fewer that lie evenly."""
-        return self.outer if self.inner == inner else inner * self.view.distance
-
     def nested(self, extents: Shape) -> bool:
         """Whether every offset belongs to one index only, so that an index can be found from it."""
         reach = 1
@@ -54,6 +54,42 @@ class Side:
                 return False
             reach = stride * extent
         return True
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Of an own kernel: how lines follow each other in source and target.
+
+    Parameters
+    ----------
+    inner
+        How many follow each other at one distance, in each.
+    outer
+        How far the next ones lie.
+    tiles, steps
+        How many elements of a line lie at the view's stride in each, and how far the next ones lie; 1: all do.
+    present
+        How many elements of a line there are in each, others being 0 or not stored; None: all.
+    configuration
+        How the kernel is cut and dealt to threads; None: by table or rule.
+    """
+
+    inner: tuple[int, int]
+    outer: tuple[int, int]
+    tiles: tuple[int, int] = (1, 1)
+    steps: tuple[int, int] = (0, 0)
+    present: tuple[int | None, int | None] = (None, None)
+    configuration: Configuration | None = None
+
+    @classmethod
+    def between(cls, source: Side, target: Side, present: tuple[int | None, int | None] = (None, None)) -> Lines:
+        inner, outer = (source.inner, target.inner), (source.outer, target.outer)
+        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step), present)
+
+
+def present_of(extent: int, length: int, half: bool) -> int | None:
+    """How many elements there are of a line of so many, or of its half spectrum; None of all."""
+    return extent if extent < (length // 2 + 1 if half else length) else None
 
 
 def seen(layout: Layout, transform: Shape, batch: Shape, split: int = 0) -> Side | None:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from mathfuse.device.fft.block import Configuration
+from mathfuse.device.fft.steps import Step
 from mathfuse.fusion.elementwise.layouts import Layout, dense
 from mathfuse.fusion.transforms.cuda.fastest import TILES
-from mathfuse.fusion.transforms.cuda.layouts import Side, interleaved, seen, tiled
+from mathfuse.fusion.transforms.cuda.layouts import TILE, Lines, Side, interleaved, present_of, seen, tiled
+from mathfuse.fusion.transforms.cuda.long import Split, long_axes
 from mathfuse.fusion.transforms.kinds import Family, Problem, Shape, complex_of, real_of, replaced
 from mathfuse.fusion.transforms.pipeline import Pipeline, Role
 from mathfuse.runtime.cuda.cufft import Call
@@ -21,7 +22,7 @@ from mathfuse.runtime.dtypes import HALF
 MOST_AXES = 3  # of one cuFFT transform
 # Columns, and elements of two axes, that cuFFT transforms on their own about as fast as together with the rows.
 LONGEST_COLUMNS, LARGEST_COLUMNS = 4096, 16384
-TILE = 8  # rows that lie interleaved between own kernels for rows and columns: whole sectors for both
+LONGEST = 16384  # elements of one block
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,9 @@ class Fuse:
     """Whether what is done on the way in, and on the way out, becomes a callback.
 
     With `gather` the input is read by the callback at its own addresses even where cuFFT could see it, which then takes
-    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, and
-    rows lie interleaved between them, `tile` each; None: as many as is usual for columns of that length.
+    the algorithm for an array without gaps. With `block` own kernels transform one axis after the other, not cuFFT, one
+    of more than `longest` elements in steps, and rows lie interleaved between them, `tile` each; None: as many as is
+    usual for columns of that length.
     """
 
     load: bool = False
@@ -38,6 +40,7 @@ class Fuse:
     gather: bool = False
     block: bool = False
     tile: int | None = None
+    longest: int = LONGEST
 
 
 @dataclass(frozen=True)
@@ -107,42 +110,10 @@ class Hook:
 
 
 @dataclass(frozen=True)
-class Lines:
-    """Of an own kernel: how lines follow each other in source and target.
-
-    Parameters
-    ----------
-    inner
-        How many follow each other at one distance.
-    outer
-        How far the next ones lie, in source and target.
-    tiles, steps
-        How many elements of a line are neighbours in each, and how far the next ones lie; 1: at the view's stride.
-    present
-        How many elements of a line there are in each, others being 0 or not stored; None: all.
-    configuration
-        How the kernel is cut and dealt to threads; None: by table or rule.
-    """
-
-    inner: int
-    outer: tuple[int, int]
-    tiles: tuple[int, int] = (1, 1)
-    steps: tuple[int, int] = (0, 0)
-    present: tuple[int | None, int | None] = (None, None)
-    configuration: Configuration | None = None
-
-    @classmethod
-    def between(cls, source: Side, target: Side, present: tuple[int | None, int | None]) -> Lines:
-        inner = min(source.inner, target.inner)
-        outer = source.outer_of(inner), target.outer_of(inner)
-        return cls(inner, outer, (source.tile, target.tile), (source.step, target.step), present)
-
-
-@dataclass(frozen=True)
 class Transform:
     """One call of cuFFT, or of an own kernel that does the same by blocks of threads.
 
-    With `transfer`, of own kernels only, it is forward, that, and back.
+    With `transfer`, of own kernels only, it is forward, that, and back; with `part` one step of a longer transform.
     """
 
     call: Call
@@ -153,6 +124,7 @@ class Transform:
     store: Hook | None = None
     transfer: Hook | None = None
     block: Lines | None = None
+    part: Step | None = None
 
     @property
     def hooks(self) -> list[Hook]:
@@ -165,7 +137,7 @@ class Transform:
         return not self.load and read in HALF, not self.store and written in HALF
 
     def __str__(self) -> str:
-        shape = "×".join(map(str, self.call.lengths))
+        shape = "×".join(map(str, self.call.lengths)) + (f" of {self.part.length}" if self.part else "")
         inside = [f"half precision {done}" for done, so in zip(("read", "written"), self.half) if so]
         inside += [f"{hook.map.role or 'convert'} inside" for hook in self.hooks]
         given, kept = self.block.present if self.block else (None, None)
@@ -178,10 +150,7 @@ class Transform:
         return " → ".join([source, ", ".join([name, *inside]), target])
 
 
-Step = Map | Transform
-
-
-def moved_bytes(step: Step) -> int:
+def moved_bytes(step: Map | Transform) -> int:
     """What a step reads and writes, but for operands."""
     if isinstance(step, Map):
         return step.source.layout.nbytes + step.target.layout.nbytes
@@ -195,7 +164,7 @@ class Program:
     """Steps in order, and the rooms of the workspace they use."""
 
     fuse: Fuse
-    steps: tuple[Step, ...]
+    steps: tuple[Map | Transform, ...]
     rooms: tuple[Buffer, ...]
 
     @property
@@ -233,14 +202,6 @@ def build(pipeline: Pipeline, x: Layout, out: Layout, fuse: Fuse) -> Program:
     return Program(fuse, tuple(builder.steps), tuple(builder.rooms))
 
 
-def norm_scale(problem: Problem) -> float:
-    """What cuFFT leaves to do: it never scales."""
-    count, norm = math.prod(problem.lengths), problem.norm or "backward"
-    if norm == "ortho":
-        return 1 / math.sqrt(count)
-    return 1 / count if (norm == "forward") == problem.kind.forward else 1.0
-
-
 class _Builder:
     """Follows the data: `here` is where it lies, `waiting` says that its map is still to become a callback."""
 
@@ -248,11 +209,14 @@ class _Builder:
         self.pipeline, self.fuse = pipeline, fuse
         self.out, self.here = Buffer("out", out), Buffer("x", x)
         self.complex, self.real = complex_of(pipeline.computed), real_of(complex_of(pipeline.computed))
-        self.steps: list[Step] = []
+        self.steps: list[Map | Transform] = []
         self.rooms: list[Buffer] = []
         self.waiting = False
-        alone = len(pipeline.problems) > 1 or norm_scale(pipeline.problems[0]) == 1
-        self.narrows = fuse.block and alone and pipeline.narrows  # an own kernel then stores half precision itself
+        double = self.real.itemsize == 8
+        self.long = long_axes(pipeline.problems, double, fuse.longest) if fuse.block else {}  # lengths of steps by axis
+        alone = len(pipeline.problems) > 1 or pipeline.problems[0].scale == 1
+        # An own kernel then stores half precision itself.
+        self.narrows = fuse.block and alone and pipeline.narrows and not self.long
         self.tiled: Shape = ()  # the axes between whose transforms a room is tiled
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 
@@ -338,7 +302,16 @@ class _Builder:
     def _split(self, buffer: Buffer, group: Shape, batch: Shape) -> int | None:
         """How many axes of the batch have to be told apart for a buffer to be seen; None where it cannot be."""
         splits = range(max(1, len(batch)) if self.fuse.block else 1)
-        return next((k for k in splits if _seen(buffer, group, batch, k)), None)
+        return next((k for k in splits if self._seen(buffer, group, batch, k)), None)
+
+    def _seen(self, buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:
+        """How a buffer is seen that a transform reads: of a long axis, by the first step."""
+        digits = self._by_digits(buffer, group, batch)
+        return digits.end(buffer.layout, 0, spectrum=False) if digits else _seen(buffer, group, batch, split)
+
+    def _by_digits(self, buffer: Buffer, group: Shape, batch: Shape) -> Split | None:
+        lengths = self.long.get(group[0])
+        return Split.of(buffer.layout, group[0], batch, lengths, self.fuse.tile or TILE) if lengths else None
 
     # --- steps -------------------------------------------------------------------------------------------------------
 
@@ -355,22 +328,29 @@ class _Builder:
             load, batch = self._load(group, batch, away=family == "c2r" and len(group) > 1)
             source, view = load.map.target if load.map.target in self.rooms else source, load.side
         else:
-            view = _visible(source, group, batch, self._split(source, group, batch) or 0)
+            view = _visible(self._seen(source, group, batch, self._split(source, group, batch) or 0))
         transfer = self._between(problem, family, group, batch) if back else None
         given = self.shape
         self._follow(back or problem, "c2c" if back else family, group)
-        target, side = self._target(family, group, batch, view.split, last=final and last)
+        digits = self._by_digits(load.map.target if load else source, group, batch)
+        if digits:
+            target, side = self._end(digits, final and last, bool(back))
+        else:
+            target, side = self._target(family, group, batch, view.split, last=final and last)
         lengths = tuple(dict(zip(problem.axes, problem.lengths))[a] for a in group)
         call = Call(family, self.real.itemsize == 8, lengths, view.batch, view.view, side.view)
         lines = None
         if self.fuse.block:
             (n,), axis = lengths, group[0]
             present = (
-                _present(given[axis], n, family == "c2r"),
-                _present(self.shape[axis], n, family == "r2c" and not back),
+                present_of(given[axis], n, family == "c2r"),
+                present_of(self.shape[axis], n, family == "r2c" and not back),
             )
             lines = Lines.between(view, side, present)
         step = Transform(call, problem.kind.forward, source, target, load, transfer=transfer, block=lines)
+        if digits:
+            *others, step = self._in_steps(digits, step, (view, side))
+            self.steps += others
         self.here = target
         after = self._after(back or problem, target, last) if final and (last or not back) else None
         if after and self.fuse.store:
@@ -381,6 +361,30 @@ class _Builder:
             self.here = after.target
             if not step.store:
                 self.steps.append(after)
+
+    def _in_steps(self, digits: Split, whole: Transform, ends: tuple[Side, Side]) -> list[Transform]:
+        """The steps of a long transform; a filter turns back in the last one, and returns by the others."""
+        room, last = self._keep(digits.room(self.complex)), digits.steps - 1
+        numbers = [*range(digits.steps), *(reversed(range(last)) if whole.transfer else ())]
+        assert whole.block is not None
+        (given, kept), found = whole.block.present, list[Transform]()
+        for place, number in enumerate(numbers):
+            begins, stops, returning = place == 0, place == len(numbers) - 1, place > last
+            between = _visible(digits.side(room.layout, number))
+            source, target = ends[0] if begins else between, ends[1] if stops else between
+            call = replace(whole.call, lengths=(digits.factors[number],), batch=source.batch)
+            step = Transform(
+                call=replace(call, input=source.view, output=target.view),
+                forward=whole.forward != returning,
+                source=whole.source if begins else room,
+                target=whole.target if stops else room,
+                load=whole.load if begins else None,
+                transfer=whole.transfer if number == last else None,
+                block=Lines.between(source, target, (given if begins else None, kept if stops else None)),
+                part=digits.step(number, returning),
+            )
+            found.append(step)
+        return found
 
     def _follow(self, problem: Problem, family: Family, group: Shape) -> None:
         """What the data become by a transform of a problem's: only own kernels leave out what is not kept."""
@@ -400,14 +404,15 @@ class _Builder:
         source = self.here.layout
         if (source.shape, source.dtype) == (self.shape, self.dtype) and not (away or self.fuse.gather):
             split = self._split(self.here, group, batch)
-            side = None if split is None else _seen(self.here, group, batch, split)
+            side = None if split is None else self._seen(self.here, group, batch, split)
             if side and side.nested(self.shape):
                 return Hook(Map(role, self.here, self.here), side, direct=True), batch
         batch = tuple(a for a in self.out.layout.order() if a not in group)
         order = interleaved(source.order(), group, batch)
         virtual = self._room(order) if away else Buffer("cuFFT", dense(self.shape, self.dtype, order))
         split = self._split(self.out, group, batch) or 0
-        return Hook(Map(role, self.here, virtual), _visible(virtual, group, batch, split), direct=False), batch
+        side = _visible(self._seen(virtual, group, batch, split))
+        return Hook(Map(role, self.here, virtual), side, direct=False), batch
 
     def _between(self, there: Problem, family: Family, group: Shape, batch: Shape) -> Hook:
         """The transfer function between two transforms of one step: it sees the spectrum line after line."""
@@ -415,8 +420,10 @@ class _Builder:
         spectrum = Buffer("spectrum", dense(shape, self.complex, (*batch, *group)))
         map_ = self._after(there, spectrum, last=False)
         assert map_ is not None
-        across = map_.role is not None and self.pipeline.functions[map_.role].reads_across(group[0])
-        return Hook(map_, _visible(spectrum, group, batch, 0), direct=True, axis=group[0], across=across)
+        function = self.pipeline.functions[map_.role] if map_.role else None
+        arrays = function is not None and bool(function.arrays)  # of a long axis, neighbours are on different lines
+        across = arrays if group[0] in self.long else function is not None and function.reads_across(group[0])
+        return Hook(map_, _visible(_seen(spectrum, group, batch, 0)), direct=True, axis=group[0], across=across)
 
     def _after(self, problem: Problem, target: Buffer, last: bool) -> Map | None:
         """What is to be done to a problem's result, or None.
@@ -427,33 +434,45 @@ class _Builder:
         role = wanted if wanted in self.pipeline.functions else None
         if last and self.narrows and target == self.out:
             return None
-        if len(self.pipeline.problems) == 1:
-            scale = norm_scale(problem)
-        else:
-            scale = 1.0 if last else norm_scale(self.pipeline.problems[-1])
+        scale = problem.scale if len(self.pipeline.problems) == 1 else 1.0 if last else self.pipeline.problems[-1].scale
         end = self.out if last else target
         return Map(role, target, end, scale, not last) if role or scale != 1 or end != target else None
 
     def _target(self, family: Family, group: Shape, batch: Shape, split: int, last: bool) -> tuple[Buffer, Side]:
         """Where a transform writes: to the result at last, else where its input lies if it may, or to a room."""
-        in_place = [self.here] if self.here.writable and family == "c2c" else []
         # Where the lines of the source follow each other evenly, those of the target need not.
         even = self.fuse.block and split == 0 and self.here.tile == 1
         splits = range(max(1, len(batch))) if even else (split,)
-        for buffer in [self.out, *in_place] if last else [*in_place, self.out]:
-            dtype = buffer.layout.dtype
-            dtype = HALF.get(dtype, dtype) if last and self.narrows else dtype
-            if (buffer.layout.shape, dtype) == (self.shape, self.dtype):
-                sides = (_seen(buffer, group, batch, k) for k in splits)
-                if side := next(filter(None, sides), None):
-                    return buffer, side
+        for buffer in self._targets(family, last):
+            if side := next(filter(None, (_seen(buffer, group, batch, k) for k in splits)), None):
+                return buffer, side
         order = interleaved(self.out.layout.order(), group, batch)
         turned = self.here.layout.order() if self.here.tile > 1 else order
         fits = family != "c2r" and split == 0 and turned[-2:] == self.tiled
         extent = self.shape[self.tiled[0]] if self.tiled else 0
         tile = self.fuse.tile or TILES.get(extent, TILE)
         room = self._room(turned, tile) if fits and extent % tile == 0 else self._room(order)
-        return room, _visible(room, group, batch, split)
+        return room, _visible(_seen(room, group, batch, split))
+
+    def _end(self, digits: Split, last: bool, returning: bool) -> tuple[Buffer, Side]:
+        """Likewise where a long transform writes, or a filter that returns to its first step."""
+        step = 0 if returning else digits.steps - 1
+        for buffer in self._targets("c2c", last):
+            if side := digits.end(buffer.layout, step, not returning):
+                return buffer, side
+        room = self._room((*digits.outer, digits.axis, *digits.inner))
+        return room, _visible(digits.end(room.layout, step, not returning))
+
+    def _targets(self, family: Family, last: bool) -> list[Buffer]:
+        """Where a transform may write, but for new rooms."""
+        in_place = [self.here] if self.here.writable and family == "c2c" else []
+        buffers = [self.out, *in_place] if last else [*in_place, self.out]
+        return [each for each in buffers if self._holds(each.layout, last)]
+
+    def _holds(self, layout: Layout, last: bool) -> bool:
+        """Whether a buffer may hold what a transform gives, at last in half precision where that is stored at once."""
+        dtype = HALF.get(layout.dtype, layout.dtype) if last and self.narrows else layout.dtype
+        return (layout.shape, dtype) == (self.shape, self.dtype)
 
     def _move(self, problem: Problem, axes: Shape) -> None:
         """The map on the way in, as a callback to be or as a kernel that writes what cuFFT can see."""
@@ -478,21 +497,18 @@ class _Builder:
         self.here = target
 
     def _room(self, order: Shape, tile: int = 1) -> Buffer:
-        room = Buffer(f"room {len(self.rooms) + 1}", dense(self.shape, self.dtype, order), tile)
+        return self._keep(dense(self.shape, self.dtype, order), tile)
+
+    def _keep(self, layout: Layout, tile: int = 1) -> Buffer:
+        room = Buffer(f"room {len(self.rooms) + 1}", layout, tile)
         self.rooms.append(room)
         return room
-
-
-def _present(extent: int, length: int, half: bool) -> int | None:
-    """How many elements there are of a line of so many, or of its half spectrum; None of all."""
-    return extent if extent < (length // 2 + 1 if half else length) else None
 
 
 def _seen(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side | None:
     return seen(buffer.layout, group, batch, split) if buffer.tile == 1 else tiled(buffer.layout, buffer.tile, *group)
 
 
-def _visible(buffer: Buffer, group: Shape, batch: Shape, split: int) -> Side:
-    side = _seen(buffer, group, batch, split)
-    assert side is not None, f"cuFFT cannot see axes {group} of {buffer}"
+def _visible(side: Side | None) -> Side:
+    assert side is not None, "the axes of a transform cannot be seen"
     return side

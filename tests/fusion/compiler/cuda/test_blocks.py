@@ -44,8 +44,8 @@ def launch(kernel, x, y, callbacks=None):
     callbacks, block = callbacks or {}, np.zeros(len(SLOTS), np.int64)
     informations = {hook: information(unit) for hook, unit in callbacks.items()}
     infos = [informations[hook].ctypes.data if hook in callbacks else 0 for hook in ("load", "transfer", "store")]
-    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0, 0, 0]
-    block[:] = x.ctypes.data, y.ctypes.data, *infos, x.shape[0], *steps
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
+    block[: 6 + len(steps)] = x.ctypes.data, y.ctypes.data, *infos, x.shape[0], *steps
     run = threads.kernel(kernel, [unit.lower()[0] for unit in callbacks.values()])
     run(block, kernel.blocks(x.shape[0]))
 

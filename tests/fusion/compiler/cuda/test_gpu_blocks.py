@@ -35,9 +35,9 @@ def launch(kernel, x, y, callbacks=None):
     callbacks = callbacks or {}
     infos = {hook: cupy.asarray(information(unit)) for hook, unit in callbacks.items()}
     pointers = [infos[hook].data.ptr if hook in infos else 0 for hook in ("load", "transfer", "store")]
-    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)] + [x.shape[0], 0, 0, 0, 0]
+    steps = [array.strides[axis] // array.itemsize for array in (x, y) for axis in (1, 0)]
     block = np.zeros(len(SLOTS), np.int64)
-    block[:] = x.data.ptr, y.data.ptr, *pointers, x.shape[0], *steps
+    block[: 6 + len(steps)] = x.data.ptr, y.data.ptr, *pointers, x.shape[0], *steps
     cubin, _ = link(kernel, [Compiled(unit).ltoir for unit in callbacks.values()])
     loaded = driver.load_kernel(cubin, NAME, 0)
     assert loaded.local_bytes == 0

@@ -11,7 +11,7 @@ import pytest
 from mathfuse.fusion import tuning
 from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda import choice
-from mathfuse.fusion.transforms.cuda.choice import TOO_LONG, Place, candidates, choose, label, name_of
+from mathfuse.fusion.transforms.cuda.choice import TOO_LONG, Place, by_blocks, candidates, choose, label, name_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.kinds import complex_of, compute_dtype, real_of, resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
@@ -78,7 +78,15 @@ def test_own_kernels_make_one_way_more_where_they_can():
     assert names(shape=(64, 1024), roles=()) == ["sequence", "kernel"]
     assert names("rfft2", (1024, 34), dtype=np.dtype(np.float32)) == ["sequence", FUSED]
     assert names(shape=(64, 16384))[-1] == "kernel (epilog inside)"
-    assert names(shape=(64, 16384), dtype=np.dtype(np.complex128))[-1] == FUSED
+    assert names(shape=(64, 16384), dtype=np.dtype(np.complex128))[-1] == "kernel (epilog inside)"
+    assert names(shape=(3, 1 << 20))[-1] == "kernel (epilog inside)"
+    assert names("rfft", (3, 1 << 20), dtype=np.dtype(np.float32))[-1] == FUSED
+
+
+def test_small_gpus_take_more_steps():
+    pipeline, x, out = problem(shape=(64, 16384))
+    passes = {arch: len(by_blocks(pipeline, x, out, arch)[0].steps) for arch in ("sm_90a", "sm_120")}
+    assert passes == {"sm_90a": 1, "sm_120": 2}
 
 
 # --- the rule
@@ -103,7 +111,9 @@ def fastest(*given, **named):
         ("callback", "fft2", (512, 512), ("epilog",)),
         ("callback", "fft", (65536, 251), ("epilog",)),
         ("callback", "fft", (800, 20000), ("epilog",)),
-        ("sequence", "fft", (256, 65536), ("epilog",)),
+        ("kernel", "fft", (256, 65536), ("epilog",)),
+        ("kernel", "fft", (16, 1 << 20), ("prolog", "epilog")),
+        ("sequence", "rfft", (256, 65536), ("prolog",)),
         ("sequence", "irfft2", (8192, 4097), ("epilog",)),
         ("sequence", "irfft2", (8192, 4097), ("prolog", "epilog")),
     ],
@@ -208,7 +218,7 @@ def chosen(strategy=None, time=None, **named):
 
 def test_what_is_asked_for_is_taken(played):
     for strategy, name in (("sequence", "sequence"), ("callback", FUSED)):
-        taken, found = chosen(strategy, shape=(64, 65536))
+        taken, found = chosen(strategy, shape=(64, 65537))
         assert (taken, found.reason, found.rejected) == (name, "as asked for", (OWN,))
     assert chosen("kernel", shape=(64, 1024))[0] == "kernel (epilog inside)"
     with pytest.raises(UnsupportedError, match="few of 7 to 13: take strategy="):
