@@ -9,11 +9,12 @@ from dataclasses import dataclass, replace
 from mathfuse.device.fft.steps import LONGEST_STEP
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.blocks import fits_blocks
+from mathfuse.fusion.transforms.cuda.builder import build
 from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
 from mathfuse.fusion.transforms.cuda.flaws import flaw
-from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform, build
+from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform
 from mathfuse.fusion.transforms.cuda.trials import Trials, tiled_otherwise, with_settings
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row, Tuning, fastest, recall, remember

@@ -9,10 +9,10 @@ import mathfuse as mf
 from mathfuse.device.fft.block import Configuration
 from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda import choice, configurations, prepared, trials
+from mathfuse.fusion.transforms.cuda.builder import build
 from mathfuse.fusion.transforms.cuda.choice import BLOCKS
 from mathfuse.fusion.transforms.cuda.configurations import block_for, complex_length, configured, work_of
 from mathfuse.fusion.transforms.cuda.fastest import FASTEST, TILES
-from mathfuse.fusion.transforms.cuda.program import build
 from mathfuse.fusion.transforms.kinds import resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row, Tuning

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from mathfuse.fusion.elementwise.layouts import dense
+from mathfuse.fusion.transforms.cuda.builder import build
 from mathfuse.fusion.transforms.cuda.flaws import flaw, largest_prime
-from mathfuse.fusion.transforms.cuda.program import Fuse, build
+from mathfuse.fusion.transforms.cuda.program import Fuse
 from mathfuse.fusion.transforms.kinds import resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
 

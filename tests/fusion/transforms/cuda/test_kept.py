@@ -75,7 +75,8 @@ def test_an_operand_that_moved_is_followed(plain):
     close(plain.numpy(mf.fft.rfft2(x, epilog=callback)), 7 * SPECTRUM)
 
 
-def test_tuning_counts_for_known_problems_too(plain, monkeypatch):
+def test_tuning_counts_for_known_problems_too(plain, monkeypatch, tmp_path):
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path))
     x, callback = plain.array(X), gain(g=2.0)
 
     def taken():

@@ -18,10 +18,11 @@ from mathfuse.fusion.elementwise.functions import Function
 from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda import choice
 from mathfuse.fusion.transforms.cuda.blocks import kernel_of
+from mathfuse.fusion.transforms.cuda.builder import build
 from mathfuse.fusion.transforms.cuda.code import units_of
 from mathfuse.fusion.transforms.cuda.configurations import configurations, work_of
 from mathfuse.fusion.transforms.cuda.long import Split
-from mathfuse.fusion.transforms.cuda.program import Fuse, build
+from mathfuse.fusion.transforms.cuda.program import Fuse
 from mathfuse.fusion.transforms.kinds import resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
 

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from numpy.lib.stride_tricks import as_strided
 
 from mathfuse.fusion.elementwise.layouts import Layout, dense
-from mathfuse.fusion.transforms.cuda.program import Fuse, Map, Program, Transform, build
+from mathfuse.fusion.transforms.cuda.builder import build
+from mathfuse.fusion.transforms.cuda.program import Fuse, Map, Program, Transform
 from mathfuse.fusion.transforms.kinds import KINDS, Problem, complex_of, compute_dtype, real_of, replaced, resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
 
