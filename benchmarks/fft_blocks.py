@@ -117,7 +117,7 @@ def own(block: Any, x: Any, w: Any, y: Any, side: str) -> Callable[[], Any]:
         load=False,
         store=side == "epilog",
         transfer=side == "filter",
-        dense=(True, True),
+        strides=(1, 1),
         arch=arch,
     )
     array = as_device(w, "w")

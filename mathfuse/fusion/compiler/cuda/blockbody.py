@@ -207,10 +207,14 @@ class Body(Sides):
 
     def _elements(self, stage: int, number: int) -> list[Element]:
         """The elements of the thread's butterfly in a round."""
-        b, count, threads = self.builder, self.stages.butterflies(stage), self.stages.threads
-        first, least, most = b.zext(self._number(number), I64), number * threads, min((number + 1) * threads, count) - 1
+        count, threads = self.stages.butterflies(stage), self.stages.threads
+        thread, least, most = (
+            self.builder.zext(self.at.thread, I64),
+            number * threads,
+            min((number + 1) * threads, count) - 1,
+        )
         return [
-            Element(b.add(first, I64(leg * count)), least + leg * count, most + leg * count)
+            Element(self._plus(thread, least + leg * count), least + leg * count, most + leg * count)
             for leg in range(self.stages.radices[stage])
         ]
 
@@ -337,8 +341,8 @@ class Body(Sides):
 
     def _pair(self, number: int) -> tuple[ir.Value, ir.Value]:
         """The numbers of the thread's pair in a round."""
-        low = self.builder.zext(self._number(number), I64)
-        return low, self.builder.sub(I64(self._half), low)
+        thread, first = self.builder.zext(self.at.thread, I64), number * self.stages.threads
+        return self._plus(thread, first), self._plus(self.builder.sub(I64(self._half), thread), -first)
 
     def _factor(self, number: int) -> Complex:
         b, pair = self.builder, ir.VectorType(self.component, 2)

@@ -16,7 +16,7 @@ NAME, UNBOUND = "mathfuse_block_fft", 2
 SLOTS = (
     *("source", "target", "load_info", "transfer_info", "store_info", "batch"),
     *("source_stride", "source_distance", "target_stride", "target_distance"),
-    *("source_inner", "source_outer", "source_step", "target_inner", "target_outer", "target_step"),
+    *("source_inner", "source_outer", "target_inner", "target_outer"),
 )
 
 
@@ -40,11 +40,11 @@ class BlockKernel:
         Whether a callback of cuFFT's prototype gives, and takes, the elements.
     transfer
         A filter: forward, a callback on each element of the spectrum, and back.
-    dense
-        Whether elements of a line are neighbours, in the source and in the target.
-    tiles
-        How many elements of a line lie at the stride in the source and in the target, the next ones being a step away;
-        1: all.
+    strides
+        How far elements of a line lie apart in the source and in the target; None: a parameter tells.
+    tiles, steps
+        How many elements of a line lie at the stride in the source and in the target, 1 being all, and how far the next
+        ones lie.
     nested
         Whether only `inner` lines follow each other at one distance, and the next ones at another, outer one; in the
         source and in the target.
@@ -71,9 +71,10 @@ class BlockKernel:
     load: bool
     store: bool
     transfer: bool
-    dense: tuple[bool, bool]
+    strides: tuple[int | None, int | None]
     arch: str
     tiles: tuple[int, int] = (1, 1)
+    steps: tuple[int, int] = (0, 0)
     nested: tuple[bool, bool] = (False, False)
     paired: tuple[bool, bool] = (False, False)
     present: tuple[int | None, int | None] = (None, None)

@@ -60,6 +60,7 @@ class Sides:
         self.function.args[0].attributes.align = 8
         self.builder = ir.IRBuilder(self.function.append_basic_block("entry"))
         self.component = FLOAT[kernel.bits]
+        self._sums: dict[ir.Value, tuple[ir.Value, int]] = {}
 
     def _offset(self, side: str, element: ir.Value) -> ir.Value:
         """Of an element of the thread's line, in elements from the side's address."""
@@ -70,12 +71,24 @@ class Sides:
             outer, own = (b.zext(each, I64) for each in (b.udiv(line, inner), b.urem(line, inner)))
             distance = b.mul(own, self._slot(f"{side}_distance"))
             distance = b.add(distance, b.mul(outer, self._slot(f"{side}_outer")))
-        if self.kernel.tiles[number] > 1:
-            tile = I64(self.kernel.tiles[number])
-            distance = b.add(distance, b.mul(b.udiv(element, tile), self._slot(f"{side}_step")))
-            element = b.urem(element, tile)
-        along = element if self.kernel.dense[number] else b.mul(element, self._slot(f"{side}_stride"))
-        return b.add(distance, along)
+        tile, stride = self.kernel.tiles[number], self.kernel.strides[number]
+        apart = self._slot(f"{side}_stride") if stride is None else I64(stride)
+        first, shift = self._sums.get(element, (element, 0))
+        if tile == 1:
+            along, more = b.mul(first, apart), b.mul(I64(shift), apart)
+        else:
+            step = self.kernel.steps[number]
+            if shift % tile:
+                first, shift = element, 0
+            along = b.add(b.mul(b.udiv(first, I64(tile)), I64(step)), b.mul(b.urem(first, I64(tile)), apart))
+            more = I64(shift // tile * step)
+        return b.add(b.add(distance, along), more)
+
+    def _plus(self, value: ir.Value, constant: int) -> ir.Value:
+        """A number (i64) more by a constant, which stays known: addresses then have it in the instruction."""
+        total = self.builder.add(value, I64(constant)) if constant else value
+        self._sums[total] = value, constant
+        return total
 
     def _numbered(self, digits: Digits) -> ir.Value:
         """What digits of the line's number make (i32)."""

@@ -15,6 +15,7 @@ from mathfuse.runtime.cuda import driver
 from mathfuse.runtime.cuda.cufft import Hook, View
 
 MOST_LINES = 1 << 31
+MOST_INTERLEAVED = 16
 SOURCE, TARGET = SLOTS.index("source"), SLOTS.index("target")
 
 
@@ -40,8 +41,9 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         load="prolog" in sides,
         store="epilog" in sides,
         transfer="transfer" in sides,
-        dense=(call.input.stride == 1, call.output.stride == 1),
+        strides=(_known(call.input), _known(call.output)),
         tiles=lines.tiles,
+        steps=lines.steps,
         nested=(lines.inner[0] < call.batch, lines.inner[1] < call.batch),
         paired=(
             _paired(call.input, lines.outer[0], lines.present[0]),
@@ -52,6 +54,11 @@ def kernel_of(step: Transform, sides: Sequence[str], arch: str) -> BlockKernel:
         step=step.part,
         arch=arch,
     )
+
+
+def _known(view: View) -> int | None:
+    """A stride that the code may have in it: few are, of dense lines and of those that lie interleaved."""
+    return view.stride if view.stride <= MOST_INTERLEAVED else None
 
 
 def _paired(view: View, outer: int, present: int | None) -> bool:
@@ -100,6 +107,5 @@ def parameters(step: Transform, hooks: Sequence[Hook]) -> np.ndarray:
             f"{side}_distance": view.distance,
             f"{side}_inner": lines.inner[number],
             f"{side}_outer": lines.outer[number],
-            f"{side}_step": lines.steps[number],
         }
     return np.array([values.get(slot, 0) for slot in SLOTS], np.int64)

@@ -30,8 +30,9 @@ def made(length, across=False, block=None, real=(False, False), arch="sm_90a", *
     given = {"double": False, "forward": True, "load": False, "store": False, "transfer": False, **options}
     stages = stages_of(length // 2 if packed else length, given["double"])
     block = block or block_of(stages, given["double"], arch, across=across)
-    dense = not block.across, not block.across
-    given = {"dense": dense, "paired": dense if packed else (False, False), **given}
+    dense = not block.across
+    strides, paired = (1 if dense else None,) * 2, (dense and packed,) * 2
+    given = {"strides": strides, "paired": paired, **given}
     return BlockKernel(length, block, real=real, arch=arch, **given)
 
 
@@ -103,7 +104,7 @@ def test_any_radices_and_threads(radices, count):
 
 
 def test_lines_with_gaps_in_another_order():
-    kernel = replace(made(60), dense=(False, True))
+    kernel = replace(made(60), strides=(None, 1))
     x = numbers((60, 3, 5), kernel.dtype)[:, 1, :].T  # elements of a line are 15 apart
     y = np.full((5, 70), np.nan, kernel.dtype)[:, :60]
     check(kernel, x, y)

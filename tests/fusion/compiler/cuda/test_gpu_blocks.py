@@ -117,7 +117,7 @@ def test_real_transforms_and_filters(length, double):
 
 
 def test_in_place_and_strided():
-    kernel = replace(made(60), dense=(False, True))
+    kernel = replace(made(60), strides=(None, 1))
     x = numbers((60, 3, 5), kernel.dtype)
     big, y = cupy.asarray(x), cupy.full((5, 70), np.nan, kernel.dtype)
     launch(kernel, big[:, 1, :].T, y[:, :60])
