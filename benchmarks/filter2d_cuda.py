@@ -23,7 +23,7 @@ from benchmarks.records import Bound, Row
 NAME = "filter2d-cuda"
 SIGMA = 8.0
 IMAGES = ((1, 8192), (1, 4096), (4, 2048), (64, 512))
-IN_GRAPHS, REPLAYS = (256, 512), 50  # sizes of single images, and how often a call replays a graph of one filter
+IN_GRAPHS, CAPTURED = (256, 512), 50  # sizes of single images, and how many filters of one there are in a graph
 COMPUTED, ARRAY, CONSTANT = "Gaussian computed", "filter array", "constant filter array"
 OURS, SEPARATE, TORCH = "mathfuse", "cuFFT + CuPy kernel", "torch"
 NVMATH, NVMATH_BARE = "nvmath-python callback", "nvmath-python callback, no copy"
@@ -82,17 +82,17 @@ def filtered(count: int, size: int, samples: int) -> list[Row]:
 
 
 def in_graphs(size: int, samples: int) -> list[Row]:
-    """The filters of one image, ours and cuFFT with a kernel between, each captured once and replayed."""
+    """The filters of one image, ours and cuFFT with a kernel between, each many times in a graph."""
     image, weight, result, exact = problem(1, size)
     rows = []
     for case in (COMPUTED, ARRAY, CONSTANT):
         strategy, ways = ways_of(case, image, weight, result)
-        graphs = {name: lambda make=ways[name]: gpu.captured(make(), REPLAYS) for name in (OURS, SEPARATE)}
+        graphs = {name: lambda make=ways[name]: gpu.captured(make(), CAPTURED) for name in (OURS, SEPARATE)}
         variants, failed = checked(graphs, exact, result)
         gpu.race(variants, samples)
         head = {"case": f"{size}², {case}, in a CUDA graph", "filter": case, "size": size, "strategy": strategy}
         head["in_graph"] = True
-        rows += [{**head, "name": v.name, "ms": v.ms / REPLAYS, "error": v.error} for v in variants]
+        rows += [{**head, "name": v.name, "ms": v.ms / CAPTURED, "error": v.error} for v in variants]
         rows += [{**head, "name": name, "failed": why} for name, why in failed.items()]
     return rows
 

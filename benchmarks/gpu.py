@@ -127,8 +127,8 @@ def copier(target: Any, source: Any) -> Callable[[], Any]:
     return run
 
 
-def captured(run: Callable[[], Any], replays: int) -> Callable[[], Any]:
-    """What replays a CUDA graph of `run`, which queues on the current stream, so many times."""
+def captured(run: Callable[[], Any], calls: int) -> Callable[[], Any]:
+    """What launches a CUDA graph of so many calls of `run`, which queues on the current stream."""
     cp = cupy()
     stream = cp.cuda.Stream(non_blocking=True)
     cp.cuda.runtime.deviceSynchronize()
@@ -137,17 +137,17 @@ def captured(run: Callable[[], Any], replays: int) -> Callable[[], Any]:
         stream.synchronize()
         stream.begin_capture()
         try:
-            result = run()
+            for _ in range(calls):
+                result = run()
         finally:
             graph = stream.end_capture()
 
-    def replay() -> Any:
-        for _ in range(replays):
-            graph.launch(cp.cuda.get_current_stream())
+    def launch() -> Any:
+        graph.launch(cp.cuda.get_current_stream())
         return result
 
-    replay.alive = run  # as long as it may be called
-    return replay
+    launch.alive = run  # as long as it may be called
+    return launch
 
 
 def copy_speed(nbytes: int = 1 << 29) -> float:

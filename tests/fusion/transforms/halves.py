@@ -68,7 +68,7 @@ def check(space: Space, kind: str, n: int, layout: str, offset: int, out: str, *
         close(found, exact)
         memory = space.array(LAYOUTS[out](np.zeros(exact.shape, narrow)), offset)
         assert plan.execute(memory) is memory
-        np.testing.assert_array_equal(space.numpy(memory), found)
+        close(space.numpy(memory), exact)  # another layout may be transformed by other code
         plan.plan(prolog=mf.scale(factor=2.0), epilog=mf.scale(factor=0.25) | mf.half, **choices)
         close(space.numpy(plan.execute()), exact / 2)
     np.testing.assert_array_equal(space.numpy(x), lying)

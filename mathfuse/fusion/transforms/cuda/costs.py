@@ -30,6 +30,7 @@ SHARES_REAL = ((512, 0.25, 1.6), (4096, 0.6, 1.6), (8192, 1.2, 1.6), (20000, 0.9
 SHARES_DOUBLE = ((512, 0.25, 1.6), (4096, 0.35, 1.6), (20000, 0.75, 0.0), (65536, 0.95, 0.0))
 CACHED_SHARE = 1.6  # of more than 8192 elements, where a pass costs little
 TOO_LONG = 3.0
+LONG_SPECTRA, SPECTRAL = 65536, 0.9  # but of real transforms up to that length, on the side of the spectrum
 SECOND = 0.25  # of the smaller share, where both sides have a callback
 # The share that a callback costs in addition where cuFFT sees gaps between the lines of its input.
 GAPS = ((512, 0.1), (4096, 0.05), (8192, 0.5))
@@ -111,6 +112,8 @@ def share(step: Transform, hook: Hook) -> tuple[float, str]:
         and _bytes(call, inside=True) + _bytes(call, inside=False) <= CACHED
     ):
         found = CACHED_SHARE
+    if found == TOO_LONG and n <= LONG_SPECTRA and hook is _on_spectrum(step):
+        found = SPECTRAL
     return found, f"transforms of {n} elements are too long for callbacks" if found > 1 else ""
 
 
@@ -131,6 +134,11 @@ def _moved(step: Transform) -> float:
         _bytes(step.call, inside) * end.layout.dtype.itemsize / _itemsize(step.call, inside)
         for end, inside in zip(ends, (True, False))
     )
+
+
+def _on_spectrum(step: Transform) -> Hook | None:
+    """The callback on the side of half a spectrum."""
+    return {"r2c": step.store, "c2r": step.load}.get(step.call.family)
 
 
 def _on_columns(step: Transform) -> Hook | None:
