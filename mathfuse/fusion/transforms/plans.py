@@ -66,8 +66,8 @@ class TransformPlan(Plan[Operands, Choices]):
 
         The fastest is taken, and the timings are kept in the cache, from where later plans of the problem in this and
         other processes choose by them. What ``tune=True`` of `plan` times is a part of that: a few configurations, and
-        none that was timed before. Where `plan` was asked for a strategy only its ways are timed, those of "callback"
-        apart. On the CPU, and where callbacks assign to operands, nothing is timed.
+        none that was timed before. Where `plan` was asked for a strategy, only its own kernels are timed. On the CPU,
+        and where callbacks assign to operands, nothing is.
 
         Parameters
         ----------
