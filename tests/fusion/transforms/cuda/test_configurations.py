@@ -218,6 +218,19 @@ def test_autotune_takes_the_fastest_configuration_and_later_plans_know_it(gpu, c
     assert len(clock["timed"]) == 2 * count
 
 
+def test_plan_files_carry_what_was_timed(gpu, clock, tmp_path, monkeypatch):
+    x, w = gpu.array(np.ones((6, 64), SINGLE)), gpu.array(np.ones((6, 64), REAL))
+    plan = mf.fft.FFT(x, kind="fft").plan(epilog=weighted(w=w))
+    step = program(shape=(6, 64)).transforms[0]
+    usual = str(block_for(step, "sm_90a").configuration)
+    clock["good"] = next(str(c) for c in configurations.configurations(step, "sm_90a") if str(c) != usual)
+    plan.autotune().save(tmp_path / "tuned.plan")
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path / "empty"))
+    loaded = mf.fft.FFT.load(tmp_path / "tuned.plan", x, w=w)
+    assert dict(loaded.explain().details)["configurations"] == clock["good"]
+    assert set(loaded.explain().timings) == {row for row in plan.explain().timings if row[0].startswith("kernel")}
+
+
 def test_a_strategy_that_is_asked_for_is_tuned_alone(gpu, clock):
     x = gpu.array(np.ones((6, 64), SINGLE))
     plan = mf.fft.FFT(x, kind="fft").plan(epilog=weighted(w=gpu.array(np.ones((6, 64), REAL))), strategy="kernel")
