@@ -25,6 +25,7 @@ from mathfuse.fusion.transforms.cuda.long import Split
 from mathfuse.fusion.transforms.cuda.program import Fuse
 from mathfuse.fusion.transforms.kinds import resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
+from tests.fusion.transforms.halves import check_filter
 
 SINGLE, DOUBLE = np.dtype(np.complex64), np.dtype(np.complex128)
 ARCHS = ("sm_80", "sm_90a", "sm_100", "sm_120")
@@ -215,6 +216,12 @@ def test_convolutions(gpu, longest, mode):
     x, k = data((2, 55))[0], data((1, 9), seed=1)[0]
     plan = mf.fft.Convolution(gpu.array(x), gpu.array(k), mode=mode, axes=(1,)).plan(strategy="kernel")
     close(gpu.numpy(plan.execute()), np.stack([np.convolve(row, k[0], mode) for row in x]))
+
+
+def test_half_precision_is_read_and_written_by_the_first_and_the_last_step(gpu, longest):
+    found = check_filter(gpu, (3, 64), (1,), True, False, strategy="kernel").passes
+    assert len(found) in (3, 5)
+    assert ["half" in step for step in found] == [True, *[False] * (len(found) - 2), True]
 
 
 def test_the_input_may_be_the_output(gpu, longest):
