@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mathfuse.device.fft.shapes import MOST_VALUES, Stages, is_supported, most_threads, stages_of
 from mathfuse.device.fft.twiddles import powers, roots
 
-MOST_STEPS, LONGEST_STEP = 3, 4096  # of longer ones a block has too few lines for whole sectors of memory
+MOST_STEPS, LONGEST_STEP = 3, 2048  # of longer ones a block has too few lines for whole sectors of memory
 LONGEST = 1 << 31  # elements that are counted in 32 bits
 LINES, FEW_LINES, STEP_THREADS = 16, 8, 512  # in a block, more than a few only of short lines, which take few threads
 

@@ -44,7 +44,7 @@ COLUMN_BLOCKS: dict[Family, tuple[tuple[int, float], ...]] = {
 }
 COLUMNS_DOUBLE = 0.85  # of that in float64
 FILTERED = ((512, 1.2), (2048, 1.5), (4096, 1.8), (16384, 2.4))
-STEPS = ((512, 1.2), (2048, 1.35), (4096, 1.6))  # of a longer transform, likewise: estimates
+STEPS = ((512, 1.2), (2048, 1.35))  # of a longer transform, likewise
 # The share of a copy that cuFFT takes without callbacks, up to a length: longer transforms take it more passes.
 PASSES = ((20000, 1.0), (32768, 2.1), (1 << 24, 2.4), (1 << 62, 3.5))
 FURTHER_AXIS = 1.2, 1.5  # of a copy for each further axis of cuFFT's transforms, of complex and of real numbers
