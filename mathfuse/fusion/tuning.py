@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from mathfuse.runtime.cache import Artifact, default_store
 
 ITERATIONS = 9  # timings of a way, of which the median counts
-QUICK = 8  # configurations of a kernel that `plan` times
+QUICK = 4  # configurations of a kernel that `plan` times
 
 
 @dataclass(frozen=True)

@@ -42,10 +42,10 @@ class Choices:
         nothing to fuse, the latter is cuFFT alone. None takes the fastest: by timings, if the problem was tuned before,
         else by a rule of costs.
     tune : bool
-        On a GPU: time the ways there are, and a few configurations of own kernels, which runs each of them a dozen times
-        at least, take the fastest, and remember it in the cache for this problem, this GPU and this version of cuFFT;
-        what is remembered is not timed again. `autotune` times all configurations. Where a strategy is asked for, its
-        own kernels only are timed; nothing is where a callback assigns to an operand.
+        On a GPU: time the ways there are, and a few configurations of own kernels, which runs each a dozen times at
+        least, take the fastest, and remember it in the cache for this problem, this GPU and this version of cuFFT; what
+        is remembered is not timed again. `autotune` times all configurations. Where a strategy is asked for, its own
+        kernels only are timed; nothing is where a callback assigns to an operand.
     workers : int, optional
         On the CPU: threads, 256 at most; by default all CPUs of this process, or ``MATHFUSE_NUM_WORKERS``.
     block_bytes : int, optional
