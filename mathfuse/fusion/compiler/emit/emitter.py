@@ -176,6 +176,14 @@ class Emitter:
         assembly = ir.InlineAsm(ir.FunctionType(FLOAT[32], [FLOAT[32]] * 2), "div.full.ftz.f32 $0, $1, $2;", "=f,f,f")
         return self.builder.call(assembly, [x, y])
 
+    def divided(self, value: Value, whole: Value) -> Value:
+        """Each component over a whole number, here a float: its reciprocal is computed once for many values."""
+        divisor = whole.parts[0]
+        if not (whole.type.bits == 32 and self.fastmath and self.target.is_cuda) or isinstance(divisor, ir.Constant):
+            return self.scale("div", value, whole)
+        assembly = ir.InlineAsm(ir.FunctionType(FLOAT[32], [FLOAT[32]]), "rcp.approx.ftz.f32 $0, $1;", "=f,f")
+        return self.scale("mul", value, Value(whole.type, (self.builder.call(assembly, [divisor]),)))
+
     def _complex(self, name: str, a: Value, b: Value) -> Value:
         (x, y), (u, v) = a.parts, b.parts
         if name == "mul":

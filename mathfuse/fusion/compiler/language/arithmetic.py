@@ -332,11 +332,14 @@ class Arithmetic:
 
     def _divide(self, a: Any, b: Any) -> Any:
         scalar, values = self.common(a, b)
-        if scalar.kind != "c":
-            return self.emitter.arithmetic("div", *self.reals(a, b))
-        if self.value(b).type.kind != "c":
-            return self.emitter.scale("div", values[0], self.convert(b, Scalar("f", scalar.bits)))
-        return self.inline(complexes.complex_divide, *values)
+        kind = self.value(b).type.kind
+        if kind == "c":
+            return self.inline(complexes.complex_divide, *values)
+        if scalar.kind == "c":
+            value, divisor = values[0], self.convert(b, Scalar("f", scalar.bits))
+        else:
+            value, divisor = self.reals(a, b)
+        return self.emitter.divided(value, divisor) if kind in "iu" else self.emitter.scale("div", value, divisor)
 
     def _floor_divide(self, op: Callable, a: Any, b: Any) -> Any:
         quotient = op is operator.floordiv
