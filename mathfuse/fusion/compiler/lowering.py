@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from mathfuse.fusion.compiler.emit.emitter import Emitter, Value
+from mathfuse.fusion.compiler.emit.emitter import I64, Emitter, Value
 from mathfuse.fusion.compiler.emit.scalars import Scalar, of_dtype, precision_of, resolve
 from mathfuse.fusion.compiler.emit.target import Target
 from mathfuse.fusion.compiler.fingerprint import captured_arrays
@@ -75,9 +75,11 @@ class Lowering:
         emitter = self.emitter(builder)
         reader = Reader(emitter, block, self.layout)
         operands = {name: reader.operand(name, kind) for name, kind in self.signature.operands}
+        known = self.signature.shape
+        shape = map(I64, known) if known else reader.integers("shape", self.signature.ndim)
         reserved: dict[str, Any] = {
             "index": place.index,
-            "shape": tuple(emitter.integer(extent) for extent in reader.integers("shape", self.signature.ndim)),
+            "shape": tuple(emitter.integer(extent) for extent in shape),
             "axes": self.signature.axes,
         }
         if self.signature.source:

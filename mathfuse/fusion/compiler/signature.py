@@ -113,6 +113,8 @@ class Signature:
         Types of bound, free and captured operands by name.
     source
         Type of the whole input array where the callback reads it.
+    shape
+        What the callback sees as `shape`, where that is a constant of the code.
     """
 
     callback: Callback | None
@@ -121,6 +123,7 @@ class Signature:
     axes: tuple[int, ...]
     operands: tuple[tuple[str, OperandType], ...] = ()
     source: OperandType | None = None
+    shape: tuple[int, ...] | None = None
 
     @staticmethod
     def of(

@@ -23,7 +23,7 @@ WIDE = 1 << 31  # elements from which on they are counted in 64 bits
 def signature_of(function: Function | None, dtype: np.dtype, ndim: int, constant: bool = False) -> Signature:
     """The signature of a callback on elements of `dtype`; None leaves them as they are.
 
-    `constant` makes the extents of arrays in C order constants of the code.
+    `constant` makes `shape` and the extents of arrays without gaps constants of the code.
     """
     if function is None:
         return Signature(None, dtype, ndim, ())
@@ -32,7 +32,8 @@ def signature_of(function: Function | None, dtype: np.dtype, ndim: int, constant
     if not constant:
         return found
     operands = tuple((name, kind if kind.is_scalar else fixed(kind, values[name])) for name, kind in found.operands)
-    return replace(found, operands=operands, source=found.source and fixed(found.source, function.source))
+    source = found.source and fixed(found.source, function.source)
+    return replace(found, operands=operands, source=source, shape=tuple(map(int, function.shape)))
 
 
 def kernel_unit(

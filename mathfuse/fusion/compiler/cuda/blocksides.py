@@ -238,4 +238,7 @@ class Sides:
     def _register(self, name: str) -> ir.Value:
         symbol = f"llvm.nvvm.read.ptx.sreg.{name}.x"
         function = ir.Function(self.module, ir.FunctionType(I32, []), symbol)
-        return self.builder.call(function, [])
+        call = self.builder.call(function, [])
+        if name == "tid":  # comparisons of what is made of it are often decided by that
+            call.set_metadata("range", self.module.add_metadata([I32(0), I32(self.kernel.block.threads)]))
+        return call

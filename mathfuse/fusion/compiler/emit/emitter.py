@@ -120,6 +120,8 @@ class Emitter:
         if have.kind == "f":
             return self._truncate_to_integer(x, have, to)
         if to.kind == "f":
+            if isinstance(x, ir.Constant):
+                return self._float(llvm, float(x.constant))
             return b.uitofp(x, llvm) if have.kind in "bu" else b.sitofp(x, llvm)
         if to.bits < have.bits:
             return b.trunc(x, llvm)
