@@ -66,7 +66,8 @@ def with_threads(text: str, name: str, shared_bytes: int) -> str:
         flags=re.DOTALL,
     )
     for register in REGISTERS:
-        text = re.sub(rf'call i32 @"llvm.nvvm.read.ptx.sreg.{register}.x"\(\)', f"add i32 %{register}, 0", text)
+        read = rf'call i32 @"llvm.nvvm.read.ptx.sreg.{register}.x"\(\)(, !range !\d+)?'
+        text = re.sub(read, f"add i32 %{register}, 0", text)
         text = re.sub(rf'^declare i32 @"llvm.nvvm.read.ptx.sreg.{register}.x".*$', "", text, flags=re.MULTILINE)
     text = re.sub(r'call void @"llvm.nvvm.barrier0"\(\)', "call i32 %wait(i8* %barrier)", text)
     text = re.sub(r'^declare void @"llvm.nvvm.barrier0".*$', "", text, flags=re.MULTILINE)
