@@ -117,7 +117,7 @@ def execute(path: Path) -> Any:
         spec.loader.exec_module(module)
     except MathFuseError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         line = getattr(error, "lineno", None) or last_line(error, path)
         raise CallbackError(f"{path}:{line}: {type(error).__name__}: {error}") from error
     finally:

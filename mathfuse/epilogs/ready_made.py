@@ -65,7 +65,8 @@ def half(value):
     """`value` in half precision: float16, or PyTorch's complex32 of a complex one.
 
     At the end of a chain of epilogs it makes results half precision, and so does a callback that returns
-    ``mf.half(x)`` or, of a real number, ``numpy.float16(x)``. What is computed with it is computed in float32.
+    ``mf.half(x)`` or, of a real number, ``numpy.float16(x)``. What is computed with it is computed in float32, through
+    which float64 is rounded, too.
     """
     return to_half(value)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mathfuse.runtime.dtypes import COMPLEX32
 from mathfuse.runtime.errors import CallbackError
 from mathfuse.runtime.words import an
 
@@ -144,7 +145,8 @@ def _objection_to_ndarray(name: str, array: np.ndarray) -> str | None:
     dtype = array.dtype
     if isinstance(array, np.ma.MaskedArray):
         return f"operand {name!r} is a masked array, and its mask would be lost: pass {name}.filled(value)"
-    if dtype.kind not in "biufc" and (dtype.kind != "V" or dtype.type is np.void):  # ml_dtypes' bfloat16 is of kind V
+    number = dtype.kind in "biufc" or dtype == COMPLEX32 or (dtype.kind == "V" and dtype.type is not np.void)
+    if not number:  # ml_dtypes' bfloat16, which is one, is of kind V
         return f"operand {name!r} has dtype {dtype}, which is no number: pass {name}.astype(numpy.float32) or the like"
     if not dtype.isnative:
         return f"operand {name!r} has foreign byte order ({dtype}): pass {name}.astype({name}.dtype.newbyteorder('='))"

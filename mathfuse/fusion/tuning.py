@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import shutil
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mathfuse.runtime.cache import Artifact, default_store
 
+VERSION = 4  # of rows and of what is timed: those of other versions are not found
 ITERATIONS = 9  # timings of a way, of which the median counts
 QUICK = 4  # configurations of a kernel that `plan` times
 
@@ -39,13 +41,15 @@ class Tuning:
 class Row:
     """A way of doing something and its median time; infinite where it cannot be done, and why not.
 
-    `settings` tell ways of one name apart.
+    `settings` tell ways of one name apart. What is in the way of one that is `passing` may be gone another time: it is
+    not remembered.
     """
 
     name: str
     milliseconds: float = math.inf
     why_not: str = ""
     settings: tuple[str, ...] = ()
+    passing: bool = False
 
     def __str__(self) -> str:
         return "; ".join([self.name, *filter(None, self.settings)])
@@ -53,18 +57,20 @@ class Row:
     @property
     def result(self) -> str:
         """The time, or why there is none."""
-        return self.why_not or f"{1e3 * self.milliseconds:.1f} µs"
+        return " ".join(self.why_not.split()) or f"{1e3 * self.milliseconds:.1f} µs"
 
 
 class Progress:
     """Shows in one line of standard error what is timed, and the best so far; `close` ends the line."""
 
     def __init__(self) -> None:
-        self.count, self.best, self._width = 0, Row("nothing"), 0
+        self.count, self.best, self._width = 0, Row("none yet", why_not="none yet"), 0
 
     def __call__(self, row: Row) -> None:
         self.count, self.best = self.count + 1, fastest([self.best, row])
-        text = f"{self.count} timed, best {self.best.result} ({self.best}); last {row.result} ({row})"
+        best = "none yet" if self.best.why_not else f"{self.best.result} ({self.best})"
+        text = f"{self.count} timed, best {best}; last {row.result} ({row})"
+        text = text[: shutil.get_terminal_size().columns - 1]
         sys.stderr.write("\r" + text.ljust(self._width))
         sys.stderr.flush()
         self._width = len(text)
@@ -84,10 +90,13 @@ def recall(key: str) -> tuple[Row, ...]:
 
 
 def remember(key: str, rows: Sequence[Row]) -> tuple[Row, ...]:
-    """Keep the rows of a problem, and give them as they are remembered."""
-    kept = [[r.name, r.milliseconds if math.isfinite(r.milliseconds) else None, r.why_not, [*r.settings]] for r in rows]
+    """Keep the rows of a problem, and give them as they are remembered, with those that are not."""
+    lasting = [row for row in rows if not row.passing]
+    kept = [
+        [r.name, r.milliseconds if math.isfinite(r.milliseconds) else None, r.why_not, [*r.settings]] for r in lasting
+    ]
     default_store().put(_named(key), Artifact(b"", {"rows": kept}))
-    return recall(key) or tuple(rows)
+    return (*(recall(key) or lasting), *(row for row in rows if row.passing))
 
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
@@ -108,4 +117,4 @@ def _is_row(row: object) -> bool:
 
 
 def _named(key: str) -> str:
-    return f"tuning 4; {key}"
+    return f"tuning {VERSION}; {key}"

@@ -73,7 +73,8 @@ def described(value: Any) -> str:
     value = unwrapped(value)
     if is_scalar(value) or not hasattr(value, "shape"):
         return an(type(value).__name__)
-    return f"{str(value.dtype).removeprefix('torch.')} of shape {tuple(value.shape)}"
+    name = dtype_name(value.dtype) if isinstance(value.dtype, np.dtype) else str(value.dtype).removeprefix("torch.")
+    return f"{name} of shape {tuple(value.shape)}"
 
 
 def unwrapped(value: Any) -> Any:

@@ -36,8 +36,9 @@ class Choices:
         each `execute`, which waits; for arrays of other frameworks in CPU memory it is a PlanError.
     strategy : {None, "kernel", "callback", "sequence", "cpu"}
         How to run. On a GPU "kernel" are own kernels, one axis after the other, with everything inlined, for axes of up
-        to 16384 elements (8192 in float64) without prime factors above 13, and of longer complex ones in two or three
-        passes; a filter goes there and back along one axis in one pass, or in three or five. "callback" is cuFFT with
+        to 16384 elements (8192 in float64) without prime factors above 13 or many of 7 to 13, and of longer complex
+        ones in two or three passes; a filter goes there and back along one axis in one pass, or in three or five.
+        "callback" is cuFFT with
         callbacks inlined, as many as it can take, and "sequence" is cuFFT between generated elementwise kernels; with
         nothing to fuse, the latter is cuFFT alone. None takes the fastest: by timings, if the problem was tuned before,
         else by a rule of costs.

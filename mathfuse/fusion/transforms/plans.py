@@ -135,7 +135,7 @@ class TransformPlan(Plan[Operands, Choices]):
                 raise CallbackError(
                     f"prolog {prolog.callback} returns {dtype}, {self._title} takes real input: {nearest}"
                 )
-            raise UnsupportedError(f"{self._title} takes real input, x is {dtype}: {nearest}")
+            raise UnsupportedError(f"{self._title} takes real input, x is {dtype_name(x.view.dtype)}: {nearest}")
         transfer = binding.bound(self._transfer(operands, dtype), "epilog", None, space.read)
         spectrum, real_result = complex_of(dtype), last.kind.family == "c2r"
         out_dtype = real_of(dtype) if real_result else spectrum

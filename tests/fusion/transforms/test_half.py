@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import scipy.signal
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -87,7 +88,22 @@ def test_nothing_is_narrowed_that_was_not_asked_for():
 
 def test_complex_stays_complex():
     z = numbers((6,), complex_=True)
-    with pytest.raises(mf.UnsupportedError, match="takes real input, x is complex64"):
+    with pytest.raises(mf.UnsupportedError, match="takes real input, x is complex32"):
         mf.fft.rfft(z)
     with pytest.raises(mf.CallbackError, match=r"returns complex32, the result of irfft .* is real"):
         mf.fft.irfft(z, epilog=mf.epilog(lambda value: mf.half(value * 1j)))
+
+
+def test_records_are_operands_and_stay_the_same_whether_packed_or_not():
+    packed = np.dtype([("real", "f2"), ("imag", "f2")])
+    x, w = numbers((4, 8), complex_=True), numbers((4, 8), complex_=True, seed=1)
+    exact = np.fft.ifft2(np.fft.fft2(double(x)) * double(w))
+    close(mf.fft.spectral_filter(x.astype(packed), w.astype(packed)), exact)
+    kernel = numbers((2, 2), complex_=True, seed=2)
+    found = mf.fft.convolve(x, kernel.astype(packed))
+    np.testing.assert_allclose(found, scipy.signal.convolve(double(x), double(kernel)), atol=1e-5)
+    with mf.fft.FFT(x.astype(packed), kind="fft") as plan:
+        result = plan.plan(epilog=mf.half).execute()
+        close(plan.reset_operands(result).execute(), np.fft.fft(double(result)))
+        with pytest.raises(mf.PlanError, match="planned as complex32 of shape"):
+            plan.reset_operands(np.zeros((4, 8), np.complex64))

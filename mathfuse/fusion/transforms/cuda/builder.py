@@ -44,9 +44,9 @@ class _Builder:
         self.waiting = False
         double = self.real.itemsize == 8
         self.long = long_axes(pipeline.problems, double, fuse.longest) if fuse.block else {}  # lengths of steps by axis
-        alone = len(pipeline.problems) > 1 or pipeline.problems[0].scale == 1
-        # An own kernel then stores half precision itself.
-        self.narrows = fuse.block and alone and pipeline.narrows
+        unscaled = len(pipeline.problems) > 1 or pipeline.problems[0].scale == 1
+        # Own kernels store half precision themselves, but for a last factor.
+        self.narrows = fuse.block and unscaled and pipeline.narrows
         self.tiled: Shape = ()  # the axes between whose transforms a room is tiled
         self.role: Role | None = "prolog" if "prolog" in pipeline.functions else None  # of the next map on the way in
 

@@ -15,7 +15,7 @@ from mathfuse.fusion.transforms.cuda.costs import cost, share
 from mathfuse.fusion.transforms.cuda.engine import Engine, engine
 from mathfuse.fusion.transforms.cuda.flaws import flaw
 from mathfuse.fusion.transforms.cuda.program import Fuse, Hook, Program, Transform
-from mathfuse.fusion.transforms.cuda.trials import Trials, tiled_otherwise, with_settings
+from mathfuse.fusion.transforms.cuda.trials import Trials, with_settings
 from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.fusion.tuning import Row, Tuning, fastest, recall, remember
 from mathfuse.runtime.cuda import cufft, driver
@@ -26,6 +26,7 @@ from mathfuse.runtime.notes import unnoted
 FUSES = (Fuse(), Fuse(True, True), Fuse(True, False), Fuse(False, True))
 GATHERING = (Fuse(True, True, True), Fuse(True, False, True))
 BLOCKS = Fuse(True, True, block=True)  # an own kernel loses nothing by callbacks
+OTHERS = [replace(BLOCKS, tile=tile) for tile in (4, 8, 16)]  # rows that may lie interleaved between them
 SHORTER = replace(BLOCKS, longest=LONGEST_STEP)  # in more steps, where a block of a small GPU has too little room
 TOO_LONG = (
     "own kernels transform axes of at most 16384 elements, 8192 in float64 or on small GPUs, or longer complex ones in "
@@ -194,13 +195,14 @@ def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
         rows = Trials(functools.partial(_timed, job, job.time), job.tuning).rows(new, job.arch)
         old = [row for row in known if row.name not in {row.name for row in rows}]
         known = remember(key, (*old, *rows))
-    return tuple(row for row in known if row.name in ways)
+    rows = tuple(row for row in known if row.name in ways)
+    return rows if any(not row.why_not for row in rows) else ()
 
 
 def _in_other_rooms(programs: list[Program], job: Job) -> list[Program]:
     """Own kernels between which other numbers of rows lie interleaved, where any do."""
     usual = _tiles(*programs)
-    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in tiled_otherwise(BLOCKS)] if usual else []
+    found = [build(job.pipeline, job.x, job.out, fuse) for fuse in OTHERS] if usual else []
     return [p for p in found if _tiles(p) - usual and not unfit(p, job.pipeline, job.arch)]
 
 

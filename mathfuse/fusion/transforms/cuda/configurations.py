@@ -16,12 +16,13 @@ from mathfuse.fusion.transforms.cuda.layouts import TILE
 from mathfuse.fusion.transforms.cuda.program import Program, Transform
 from mathfuse.runtime.cuda.cufft import Call, View
 
-# Transforms of a block where the table has none: of rows that become interleaved, or threads of those that cease to be,
-# and of columns between them that read arrays across.
-TURNED, TURNED_THREADS, LONG_COLUMNS, COLUMNS, COLUMN_THREADS, LONE_THREADS = 4, 256, 2, 4, 256, 64
+# Blocks where the table has none, as measured on an H200.
+TURNED, TURNED_THREADS = 4, 256  # transforms of rows that become interleaved, threads of those that cease to be
+LONE_THREADS, LONG_COLUMNS = 64, 2  # threads of columns between these; transforms of long ones
+COLUMNS, COLUMN_THREADS = 4, 256  # transforms and threads, at most, where a filter's array is read across columns
 CUTS = 8  # of a length that tuning tries, the most promising first
 TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
-LEAST_THREADS = 32  # of a block that tuning tries
+WARP = 32  # threads that a block has at least which tuning tries
 
 
 def work_of(step: Transform) -> str:
@@ -53,8 +54,9 @@ def configurations(step: Transform, arch: str) -> list[Configuration]:
     for stages in cuts(complex_length(step.call), step.call.double)[:CUTS]:
         usual = _by_rule(step, arch, stages)
         counts = [max(1, int(usual.transforms * times)) for times in TIMES] if usual else []
-        for block in (_made(step, arch, stages, count) for count in counts):
-            if block and block.threads >= LEAST_THREADS:
+        dealt = dict.fromkeys([usual.stages, stages]) if usual else []
+        for block in (_made(step, arch, each, count) for each in dealt for count in counts):
+            if block and block.threads >= WARP:
                 found.setdefault(block.configuration)
     return list(found)
 

@@ -1,7 +1,8 @@
 """Programs: lists of steps over buffers, with one way of fusing; plain data.
 
-A step is a cuFFT transform, with or without callbacks, or a generated elementwise kernel. What is done to each element
-(prolog, conversion, padding, copy, scale, epilog) is a `Map` in either case: on its own, or a transform's callback.
+A step is a transform by cuFFT or an own kernel, with or without callbacks, or a generated elementwise kernel. What is
+done to each element (prolog, conversion, padding, copy, scale, epilog) is a `Map` in either case: on its own, or a
+transform's callback.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Map:
 
 @dataclass(frozen=True)
 class Hook:
-    """A map as a callback of cuFFT, and how cuFFT sees that side; `direct`: the element lies where cuFFT says.
+    """A map as a callback of a transform, and how that sees its side; `direct`: the element lies where it says.
 
     With `axis` an own kernel tells a line along it and an element of that; `across` tells that it then reads arrays
     across their lines.

@@ -78,7 +78,7 @@ def test_the_table_has_what_can_be(entry):
     found = Configuration.read(text)
     assert np.prod(found.radices) == length
     assert found.threads * found.transforms <= 1024
-    assert work.split(", ")[0] in ("rows", "columns", "turned", "tiled")
+    assert work.split(", ")[0] in ("rows", "columns", "turned", "tiled", "steps", "last steps")
     assert isinstance(double, bool)
 
 
@@ -132,12 +132,34 @@ def build_plain():
     return build(Pipeline((problem,), {}, SINGLE, SINGLE), x, x, choice.FUSES[0])
 
 
-def test_what_fails_is_a_row():
+@pytest.mark.parametrize(("error", "passing"), [(UnsupportedError, False), (PlanError, True)])
+def test_what_fails_is_a_row(error, passing):
     def time(found):
-        raise UnsupportedError("no memory")
+        raise error("no memory")
 
     (row, *rest) = trials.Trials(time, Tuning(most=1)).rows([("kernel", program())], "sm_90a")
-    assert (row.why_not, rest) == ("no memory", [])
+    assert (row.why_not, row.passing, rest) == ("no memory", passing, [])
+
+
+def test_a_lack_of_memory_is_not_remembered(gpu, monkeypatch, tmp_path):
+    monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path))
+    x = gpu.array(np.ones((6, 64), SINGLE))
+
+    def full(*_):
+        raise PlanError("the memory does not suffice")
+
+    monkeypatch.setattr(prepared, "milliseconds", full)
+    plan = mf.fft.FFT(x, kind="fft").plan(epilog=mf.scale(factor=2.0), tune=True)
+    assert (plan.explain().timings, "timed" in plan.explain().reason) == ((), False)
+    monkeypatch.setattr(prepared, "milliseconds", lambda run, *_: run() or 0.1)
+    assert mf.fft.FFT(x, kind="fft").plan(epilog=mf.scale(factor=2.0), tune=True).explain().timings
+
+
+@pytest.mark.parametrize("n", [1 << 15, 1 << 20, 1 << 21, 1 << 22, 1 << 24])
+def test_the_usual_configurations_of_steps_are_among_those_tried(n):
+    for step in program(shape=(n,)).transforms:
+        usual = block_for(step, "sm_90a").configuration
+        assert usual in configurations.configurations(step, "sm_90a"), step
 
 
 def test_other_rooms_are_ways_of_their_own(gpu, clock):
