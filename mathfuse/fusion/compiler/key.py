@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import importlib.metadata
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,8 @@ def artifact_key(pipeline: str, signature: Signature, target: str, **more: Any) 
     """
     parts = {
         "pipeline": pipeline,
+        **{field.name: getattr(signature, field.name) for field in fields(signature)},  # all of them, whatever they are
         "callback": fingerprint(signature.callback) if signature.callback else "none",
-        "value": str(signature.value_dtype),
-        "rank": signature.ndim,
-        "axes": signature.axes,
-        "operands": signature.operands,
-        "source": signature.source,
         **more,
         "target": target,
         "front end": versions(*FRONT_END),

@@ -11,8 +11,13 @@ import numpy as np
 import pytest
 
 import mathfuse as mf
-from mathfuse.fusion.elementwise.layouts import Layout
+from mathfuse.fusion.elementwise.layouts import Layout, dense
+from mathfuse.fusion.transforms import binding
 from mathfuse.fusion.transforms.cuda import choice, engine, known, prepared
+from mathfuse.fusion.transforms.cuda.builder import build
+from mathfuse.fusion.transforms.cuda.code import units_of
+from mathfuse.fusion.transforms.kinds import resolve
+from mathfuse.fusion.transforms.pipeline import Pipeline
 from mathfuse.runtime.cuda import cufft
 from mathfuse.runtime.cuda.frameworks import EXCHANGE
 from tests.runtime.cuda.fakes import Interface
@@ -205,3 +210,20 @@ def test_memory_between_is_held_for_a_graph(plain, monkeypatch):
     assert all(array() is not None for array in between)
     mf.clear_plans()
     assert not any(array() for array in between)
+
+
+def test_filters_of_lengths_with_equal_half_spectra_have_code_of_their_own():
+    """What a callback sees as `shape` is a constant of its code."""
+
+    def keys(n):
+        there = resolve("rfft", (n,))
+        back = resolve("irfft", there.spectrum_shape, (n,))
+        transfer = binding.bound(mf.gaussian(sigma=2.0), "epilog", None, lambda array, what: array)
+        single = np.dtype(np.complex64)
+        function = binding.placed(transfer, "transfer", single, there.spectrum_shape, (n,), (0,), single)
+        real = np.dtype(np.float32)
+        x = dense((n,), real, (0,))
+        pipeline = Pipeline((there, back), {"transfer": function}, real, real)
+        return [unit.key() for _, unit in units_of(build(pipeline, x, x, choice.BLOCKS), pipeline, "sm_90a")]
+
+    assert set(keys(4)).isdisjoint(keys(5))
