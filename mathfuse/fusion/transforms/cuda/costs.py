@@ -42,11 +42,11 @@ COLUMN_BLOCKS: dict[Family, tuple[tuple[int, float], ...]] = {
     "r2c": ((128, 1.9), (256, 1.5), (2048, 1.6), (4096, 1.75), (16384, 3.0)),
     "c2r": ((128, 1.9), (256, 1.5), (2048, 1.6), (4096, 1.75), (16384, 3.9)),
 }
-COLUMNS_DOUBLE = 0.85  # of that in float64
+COLUMNS_DOUBLE = 0.85  # of that, and of steps, in float64
 FILTERED = ((512, 1.2), (2048, 1.5), (4096, 1.8), (16384, 2.4))
 STEPS = ((512, 1.2), (2048, 1.35))  # of a longer transform, likewise
 # The share of a copy that cuFFT takes without callbacks, up to a length: longer transforms take it more passes.
-PASSES = ((20000, 1.0), (32768, 2.1), (1 << 24, 2.4), (1 << 62, 3.5))
+PASSES = ((20000, 1.0), (32768, 2.1), (65536, 2.6), (1 << 20, 3.0), (1 << 22, 3.7), (1 << 62, 4.3))
 FURTHER_AXIS = 1.2, 1.5  # of a copy for each further axis of cuFFT's transforms, of complex and of real numbers
 FUSED = 0.25  # of a copy for a callback in them, that is, for its operand
 # Lengths from 513 to 999 that cuFFT transforms with callbacks in one pass all the same.
@@ -87,7 +87,7 @@ def blocks_share(step: Transform, family: Family) -> float:
     rows = BLOCKS if family == "c2c" else BLOCKS_REAL
     table = FILTERED if step.transfer else STEPS if step.part else COLUMN_BLOCKS[family] if across else rows
     found = next((share for most, share in table if n <= most), table[-1][1])
-    return found * COLUMNS_DOUBLE if table is COLUMN_BLOCKS[family] and step.call.double else found
+    return found * COLUMNS_DOUBLE if step.call.double and table in (COLUMN_BLOCKS[family], STEPS) else found
 
 
 def share(step: Transform, hook: Hook) -> tuple[float, str]:

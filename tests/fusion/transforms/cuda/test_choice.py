@@ -97,6 +97,13 @@ def fastest(*given, **named):
     return label(min((way for way in ways(*given, **named) if not way.fuse.block), key=cost))
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+@pytest.mark.parametrize("n", [32768, 65536, 1 << 20, 1 << 22, 1 << 24])
+def test_long_transforms_are_the_fastest_in_steps_of_own_kernels(n, dtype):
+    found = min(ways(shape=(max(1, 2**24 // n), n), dtype=np.dtype(dtype)), key=cost)
+    assert name_of(found) == "kernel"
+
+
 @pytest.mark.parametrize(
     ("expected", "kind", "shape", "roles"),
     [
