@@ -72,7 +72,7 @@ def _cost(step: Map | Transform, slowed: bool, family: Family) -> float:
     shares = sorted(share(step, hook)[0] for hook in (step.load, step.store) if hook)
     passes = [next(share for most, share in PASSES if n <= most) for n in lengths]
     base = 1 + sum(passes) - len(passes) + FURTHER_AXIS[family != "c2c"] * (len(lengths) - 1)
-    launches = LAUNCH * (1 + sum(map(int, passes)) - len(passes))
+    launches = LAUNCH * sum(map(int, passes))
     if not shares:
         return launches + base * moved
     more = shares[-1] + SECOND * sum(shares[:-1]) + _gaps(step.call) + (_another_pass(step.call) if slowed else 0)

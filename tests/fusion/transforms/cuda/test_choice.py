@@ -115,7 +115,7 @@ def test_long_transforms_are_the_fastest_in_steps_of_own_kernels(n, dtype):
         ("kernel", "rfft2", (4, 2048, 2048), ("epilog",)),
         ("callback", "fft", (65536, 64), ("epilog",)),
         ("callback", "rfft", (65536, 64), ("prolog",)),
-        ("callback", "fft2", (512, 512), ("epilog",)),
+        ("kernel", "fft2", (512, 512), ("epilog",)),
         ("callback", "fft", (65536, 251), ("epilog",)),
         ("callback", "fft", (800, 20000), ("epilog",)),
         ("kernel", "fft", (256, 65536), ("epilog",)),
