@@ -200,10 +200,7 @@ class Plan(Generic[Operands, Choices]):
             Before `plan`, after `free`, for names that the plan does not have, and for other shapes or dtypes.
         """
         with self._lock:
-            self._ready("reset_operands")
-            held, choices = self._operands, self._choices
-            assert held is not None
-            assert choices is not None
+            held, choices = self._planned("reset_operands")
             self._install(*self._replace(held, choices, x, operands))
         return self
 
@@ -231,10 +228,7 @@ class Plan(Generic[Operands, Choices]):
             If the file cannot be written.
         """
         with self._lock:
-            self._ready("save")
-            held, choices = self._operands, self._choices
-            assert held is not None
-            assert choices is not None
+            held, choices = self._planned("save")
             saved.write(path, {"plan": type(self).__name__, **self._told(held, choices)}, self._artifacts)
 
     @classmethod
@@ -307,6 +301,13 @@ class Plan(Generic[Operands, Choices]):
         if self._operands is None:
             raise PlanError(f"this {type(self).__name__} was freed: make a new one")
         return self._operands
+
+    def _planned(self, wanted: str) -> tuple[Operands, Choices]:
+        """What was specified, of a plan that was planned; the caller holds the lock."""
+        self._ready(wanted)
+        assert self._operands is not None
+        assert self._choices is not None
+        return self._operands, self._choices
 
     def _ready(self, wanted: str) -> Prepared:
         prepared = self._prepared

@@ -11,6 +11,7 @@ import pytest
 from mathfuse.fusion.tuning import Row, fastest, recall, remember
 from mathfuse.runtime import cache
 from mathfuse.runtime.cache import default_store
+from tests import disks
 from tests.processes import killed_while_it_writes, together
 
 KEY, OTHER = "fft of [64, 1024] on a GPU", "another problem"
@@ -122,15 +123,7 @@ def test_what_is_no_file_of_its_own_is_none(folder, tmp_path, what):
 
 def test_a_full_disk_keeps_what_was_there(folder, monkeypatch):
     remember(KEY, ROWS)
-    real_open = open
-
-    def on_full_device(file, *args, **kwargs):
-        if isinstance(file, int) and args == ("wb",):
-            os.dup2(full := os.open("/dev/full", os.O_WRONLY), file)
-            os.close(full)
-        return real_open(file, *args, **kwargs)
-
-    monkeypatch.setattr(cache, "open", on_full_device, raising=False)
+    disks.fill(monkeypatch)
     remember(KEY, ROWS[1:])
     remember(OTHER, ROWS)
     assert (recall(KEY), recall(OTHER)) == (ROWS, ())
@@ -140,14 +133,7 @@ def test_a_full_disk_keeps_what_was_there(folder, monkeypatch):
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_where_nothing_can_be_written_older_rows_are_read(monkeypatch, code):
     remember(KEY, ROWS)
-    real_open = os.open
-
-    def refuse(path, flags, *args, **kwargs):
-        if flags & os.O_CREAT:
-            raise OSError(code, os.strerror(code), path)
-        return real_open(path, flags, *args, **kwargs)
-
-    monkeypatch.setattr(os, "open", refuse)
+    disks.refuse(monkeypatch, code)
     remember(KEY, ROWS[1:])
     remember(OTHER, ROWS)
     assert (recall(KEY), recall(OTHER)) == (ROWS, ())

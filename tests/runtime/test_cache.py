@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 
 from mathfuse.runtime import cache
 from mathfuse.runtime.cache import Artifact, Store
+from tests import disks
 
 KEY = "fft|complex64|sm_90a"
 ARTIFACT = Artifact(b"\x00machine code\xff" * 40, {"name": "gaussian", "registers": 32, "arches": ["sm_90a"]})
@@ -266,14 +267,7 @@ def test_a_folder_replaced_by_a_file_in_mid_flight(store, warnings):
 @pytest.mark.parametrize("code", [errno.EROFS, errno.EACCES, errno.ENOSPC, errno.EDQUOT, errno.EMFILE])
 def test_nothing_can_be_created(store, warnings, monkeypatch, code):
     store.put("older", ARTIFACT)
-    real_open = os.open
-
-    def refuse(path, flags, *args, **kwargs):
-        if flags & os.O_CREAT:
-            raise OSError(code, os.strerror(code), path)
-        return real_open(path, flags, *args, **kwargs)
-
-    monkeypatch.setattr(os, "open", refuse)
+    disks.refuse(monkeypatch, code)
     for _ in range(3):
         assert store.get_or_make(KEY, lambda: ARTIFACT) == ARTIFACT
     assert store.get_or_make("older", never) == ARTIFACT
@@ -294,15 +288,7 @@ def test_a_read_only_folder(store, warnings):
 
 
 def test_a_full_disk_leaves_no_litter(store, warnings, monkeypatch):
-    real_open = open
-
-    def on_full_device(file, *args, **kwargs):
-        if isinstance(file, int) and args == ("wb",):
-            os.dup2(full := os.open("/dev/full", os.O_WRONLY), file)
-            os.close(full)
-        return real_open(file, *args, **kwargs)
-
-    monkeypatch.setattr(cache, "open", on_full_device, raising=False)
+    disks.fill(monkeypatch)
     for _ in range(3):
         assert store.get_or_make(KEY, lambda: Artifact(os.urandom(1 << 20))).metadata == {}
     assert list(store.path.iterdir()) == []
@@ -452,6 +438,7 @@ def test_threads_make_a_key_once(store):
 WORKER = """
 import hashlib, logging, sys, time
 from mathfuse.runtime.cache import Artifact, Store
+from tests import disks
 logging.basicConfig(stream=sys.stdout, format="%(levelname)s %(message)s")
 logging.getLogger("mathfuse").setLevel(logging.INFO)
 
@@ -515,6 +502,7 @@ def test_a_writer_killed_in_mid_write(store, warnings):
     script = """
 import os, sys
 from mathfuse.runtime.cache import Artifact, Store
+from tests import disks
 def stuck(source, target):
     print("writing", flush=True)
     sys.stdin.read()

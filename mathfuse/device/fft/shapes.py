@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 RADICES = tuple(range(16, 1, -1))
+LONGEST_BLOCK = 16384  # elements of a float32 transform by one block, of a float64 one half as many
 LONG = 4096  # beyond that, fewer exchanges are worth the registers of radix 32, and others up to it serve where need be
 LONG_RADICES = ((32, *RADICES), tuple(range(32, 1, -1)))
 FEW, WIDE_RADICES = 3, tuple(range(25, 1, -1))  # stages, and radices that leave as few where the usual ones do not
@@ -81,7 +82,7 @@ def most_registers(threads: int) -> int:
 
 def is_supported(length: int, double: bool) -> bool:
     """Whether a block can do it: it has small factors only, and fits into registers."""
-    return length <= (8192 if double else 16384) and bool(cuts(length, double))
+    return length <= (LONGEST_BLOCK // 2 if double else LONGEST_BLOCK) and bool(cuts(length, double))
 
 
 def stages_of(length: int, double: bool = False) -> Stages:

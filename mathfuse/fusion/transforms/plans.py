@@ -89,10 +89,7 @@ class TransformPlan(Plan[Operands, Choices]):
         if not isinstance(iterations, int | np.integer) or isinstance(iterations, bool) or iterations < 1:
             raise PlanError(f"iterations={iterations!r}: it must be a whole number, 1 or more")
         with self._lock:
-            self._ready("autotune")
-            held, choices = self._operands, self._choices
-            assert held is not None
-            assert choices is not None
+            held, choices = self._planned("autotune")
             shown = Progress() if progress else None
             self._tuning = Tuning(int(iterations), most=None, again=True, report=shown)
             try:

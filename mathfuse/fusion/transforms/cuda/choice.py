@@ -173,8 +173,7 @@ def _chosen(programs: list[Program], job: Job, strategy: str | None) -> Chosen:
         wanted = sorted(wanted, key=lambda p: -len(p.hooks))
     one = len(wanted) == 1 and not wanted[0].fuse.block
     if not one and strategy != "callback":
-        ways = {label(program): program for program in wanted}
-        rows = _rows(ways, _key(programs[0], job), job)
+        ways, rows = _timings({label(program): program for program in wanted}, _key(programs[0], job), job)
         if rows:
             return _by_rows(ways, rows, job)
     if one or strategy:
@@ -182,21 +181,21 @@ def _chosen(programs: list[Program], job: Job, strategy: str | None) -> Chosen:
     return _by_rule(wanted, job)
 
 
-def _rows(ways: dict[str, Program], key: str, job: Job) -> tuple[Row, ...]:
-    """Timings, old or new, of all ways, to which those with other rooms are added; none unless there are of all."""
+def _timings(usual: dict[str, Program], key: str, job: Job) -> tuple[dict[str, Program], tuple[Row, ...]]:
+    """The ways and those with other rooms, and timings, old or new; none unless all of the first were timed."""
     known = recall(key)
     again = job.tuning.again and job.time
-    missing = [name for name in ways if again or name not in {row.name for row in known}]
+    missing = [name for name in usual if again or name not in {row.name for row in known}]
     if missing and not job.time:
-        return ()
-    ways |= {label(program): program for program in _in_other_rooms(list(ways.values()), job)}
+        return usual, ()
+    ways = usual | {label(program): program for program in _in_other_rooms(list(usual.values()), job)}
     if missing and job.time:
         new = [(name, program) for name, program in ways.items() if name in missing or program.fuse.tile]
         rows = Trials(functools.partial(_timed, job, job.time), job.tuning).rows(new, job.arch)
         old = [row for row in known if row.name not in {row.name for row in rows}]
         known = remember(key, (*old, *rows))
     rows = tuple(row for row in known if row.name in ways)
-    return rows if any(not row.why_not for row in rows) else ()
+    return ways, rows if any(not row.why_not for row in rows) else ()
 
 
 def _in_other_rooms(programs: list[Program], job: Job) -> list[Program]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from mathfuse.device.fft.shapes import LONGEST_BLOCK
 from mathfuse.device.fft.steps import Step
 from mathfuse.fusion.elementwise.layouts import Layout
 from mathfuse.fusion.transforms.cuda.layouts import Lines, Side
 from mathfuse.fusion.transforms.pipeline import Role
 from mathfuse.runtime.cuda.cufft import Call
 from mathfuse.runtime.dtypes import HALF
-
-LONGEST = 16384  # elements of one block
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Fuse:
     gather: bool = False
     block: bool = False
     tile: int | None = None
-    longest: int = LONGEST
+    longest: int = LONGEST_BLOCK
 
 
 @dataclass(frozen=True)
