@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 RADICES = tuple(range(16, 1, -1))
 LONGEST_BLOCK = 16384  # elements of a float32 transform by one block, of a float64 one half as many
-LONG = 4096  # beyond that, fewer exchanges are worth the registers of radix 32, and others up to it serve where need be
-LONG_RADICES = ((32, *RADICES), tuple(range(32, 1, -1)))
-FEW, WIDE_RADICES = 3, tuple(range(25, 1, -1))  # stages, and radices that leave as few where the usual ones do not
+LONG = 4096  # beyond that, fewer exchanges are worth the registers of radix 32, and of others up to it
+FEW, WIDEST = 3, 25  # stages, and up to which radix others serve where the usual ones do not leave as few
+LARGEST_PRIME = 13  # in a radix
 BUTTERFLY = 16.0  # operations that the addresses and twiddle factors of a butterfly stand for, about
 VALUES, MOST_VALUES = 16, 32  # that a thread holds, of long float32 transforms; each is two registers, or four
 MOST_THREADS = 1024  # of a block
@@ -122,6 +122,15 @@ def split(n: int) -> int:
     return next(k for k in range(2, n + 1) if n % k == 0)
 
 
+def largest_prime(n: int) -> int:
+    largest, factor = 1, 2
+    while factor * factor <= n:
+        while n % factor == 0:
+            n, largest = n // factor, factor
+        factor += 1
+    return max(largest, n)
+
+
 def _factorings(length: int, usable: Sequence[int]) -> list[tuple[int, ...]]:
     """Usable radices in falling order whose product is `length`, the shortest lists first."""
     return sorted(_falling(length, usable), key=len) if length > 1 else [(1,)]
@@ -141,14 +150,18 @@ def cuts(length: int, double: bool = False) -> tuple[Stages, ...]:
 
     They have as few stages as there can be, or one more.
     """
-    if length <= LONG:
-        found = _cuts(length, double, RADICES, VALUES)
-        if found and len(found[0].radices) > FEW and not double:
-            found = list(dict.fromkeys(found + _cuts(length, double, WIDE_RADICES, WIDE_RADICES[0])))
-    else:
-        values = VALUES if double else MOST_VALUES
-        found = next(filter(None, (_cuts(length, double, usable, values) for usable in LONG_RADICES)), [])
+    long = length > LONG
+    radices, values = ((32, *RADICES), MOST_VALUES) if long and not double else (RADICES, VALUES)
+    found = _cuts(length, double, radices, values)
+    if not double and (len(found[0].radices) > FEW if found else long):
+        widest = MOST_VALUES if long else WIDEST
+        found = list(dict.fromkeys(found + _cuts(length, double, _smooth(widest), widest)))
     return tuple(sorted(found, key=cost))
+
+
+def _smooth(most: int) -> tuple[int, ...]:
+    """Radices up to a largest one."""
+    return tuple(n for n in range(most, 1, -1) if largest_prime(n) <= LARGEST_PRIME)
 
 
 def _cuts(length: int, double: bool, usable: Sequence[int], values: int) -> list[Stages]:

@@ -104,3 +104,7 @@ def test_roots_of_unity_are_right_to_the_last_bit(n):
 def test_wide_radices_serve_where_they_leave_fewer_stages(length, radices):
     assert stages_of(length).radices == radices
     assert all(max(cut.radices) <= 16 for cut in cuts(length, double=True))
+
+
+def test_largest_prime():
+    assert [largest_prime(n) for n in (1, 2, 12, 97, 8198, 1 << 20)] == [1, 2, 3, 97, 4099, 2]

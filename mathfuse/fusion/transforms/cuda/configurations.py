@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from mathfuse.device.fft.block import Block, Configuration, block_of
+from mathfuse.device.fft.block import LEAST_THREADS, Block, Configuration, block_of
 from mathfuse.device.fft.shapes import LONG, Stages, cuts, stages_of
 from mathfuse.device.fft.steps import deal, sector
 from mathfuse.fusion.transforms.cuda.fastest import FASTEST
@@ -22,6 +22,7 @@ LONE_THREADS, LONG_COLUMNS = 64, 2  # threads of columns between these; transfor
 COLUMNS, COLUMN_THREADS = 4, 256  # transforms and threads, at most, where a filter's array is read across columns
 CUTS = 8  # of a length that tuning tries, the most promising first
 TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
+MULTIPROCESSORS = 132  # that are to have a block each
 WARP = 32  # threads that a block has at least which tuning tries
 
 
@@ -42,10 +43,11 @@ def block_for(step: Transform, arch: str) -> Block | None:
     assert step.block is not None
     length, double = complex_length(step.call), step.call.double
     table = FASTEST.get((work_of(step), length, double))
-    for known in (step.block.configuration, Configuration.read(table) if table else None):
-        if known and (block := _made(step, arch, Stages(length, known.radices, known.threads), known.transforms)):
-            return block
-    return _by_rule(step, arch, stages_of(length, double))
+    own, known = (
+        _made(step, arch, Stages(length, each.radices, each.threads), each.transforms) if each else None
+        for each in (step.block.configuration, Configuration.read(table) if table else None)
+    )
+    return own or _spread(step, arch, known or _by_rule(step, arch, stages_of(length, double)))
 
 
 def configurations(step: Transform, arch: str) -> list[Configuration]:
@@ -94,6 +96,17 @@ def _by_rule(step: Transform, arch: str, stages: Stages) -> Block | None:
     if work == "turned":
         return of(TURNED if call.family == "r2c" else min(max(TURNED_THREADS // stages.threads, 2), TILE))
     return of(0)
+
+
+def _spread(step: Transform, arch: str, block: Block | None) -> Block | None:
+    """The block, with fewer transforms where there would be too few blocks for the multiprocessors."""
+    if not block:
+        return None
+    beside = 1 if work_of(step).partition(",")[0] in ("rows", "tiled") else sector(step.call.double)
+    least, count = max(beside, -(-LEAST_THREADS // block.stages.threads)), block.transforms
+    while count > least and count * MULTIPROCESSORS > step.call.batch:
+        count = max(least, count // 2)
+    return _made(step, arch, block.stages, count) or block
 
 
 def _made(step: Transform, arch: str, stages: Stages, transforms: int) -> Block | None:

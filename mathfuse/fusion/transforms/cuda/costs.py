@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from mathfuse.fusion.transforms.cuda.flaws import largest_prime
+from mathfuse.device.fft.shapes import largest_prime
 from mathfuse.fusion.transforms.cuda.program import Hook, Map, Program, Transform
 from mathfuse.fusion.transforms.kinds import Family
 from mathfuse.runtime.cuda.cufft import Call

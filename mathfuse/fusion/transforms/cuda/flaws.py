@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from mathfuse.device.fft.shapes import largest_prime
 from mathfuse.fusion.transforms.cuda.program import Program, Transform
 
 Version = tuple[int, int, int]
@@ -21,15 +22,6 @@ class Flaw:
     fixed: Version
     concerns: Callable[[Transform], bool]
     reason: str
-
-
-def largest_prime(n: int) -> int:
-    largest, factor = 1, 2
-    while factor * factor <= n:
-        while n % factor == 0:
-            n, largest = n // factor, factor
-        factor += 1
-    return max(largest, n)
 
 
 def _real_side_of_large_primes(step: Transform) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from mathfuse.fusion.elementwise.layouts import dense
 from mathfuse.fusion.transforms.cuda.builder import build
-from mathfuse.fusion.transforms.cuda.flaws import flaw, largest_prime
+from mathfuse.fusion.transforms.cuda.flaws import flaw
 from mathfuse.fusion.transforms.cuda.program import Fuse
 from mathfuse.fusion.transforms.kinds import resolve
 from mathfuse.fusion.transforms.pipeline import Pipeline
@@ -37,7 +37,3 @@ def test_callbacks_on_real_numbers_of_large_primes(kind, role):
 @pytest.mark.parametrize(("kind", "role"), [("rfft", "epilog"), ("irfft", "prolog"), ("fft", "prolog")])
 def test_callbacks_on_complex_numbers_are_right(kind, role):
     assert not flaw(fused(kind, 2 * 4099, role), FLAWED)
-
-
-def test_largest_prime():
-    assert [largest_prime(n) for n in (1, 2, 12, 97, 8198, 1 << 20)] == [1, 2, 3, 97, 4099, 2]
