@@ -16,6 +16,7 @@ from mathfuse.device.fft.shapes import (
     Stages,
     cuts,
     is_supported,
+    largest_prime,
     most_threads,
     operations,
     registers,

@@ -104,8 +104,8 @@ def _spread(step: Transform, arch: str, block: Block | None) -> Block | None:
         return None
     beside = 1 if work_of(step).partition(",")[0] in ("rows", "tiled") else sector(step.call.double)
     least, count = max(beside, -(-LEAST_THREADS // block.stages.threads)), block.transforms
-    while count > least and count * MULTIPROCESSORS > step.call.batch:
-        count = max(least, count // 2)
+    while count // 2 >= least and count * MULTIPROCESSORS > step.call.batch:
+        count //= 2
     return _made(step, arch, block.stages, count) or block
 
 

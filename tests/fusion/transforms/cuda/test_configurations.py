@@ -280,3 +280,13 @@ def test_autotune_needs_a_plan_and_does_nothing_on_the_cpu():
 
 def test_a_row_in_words():
     assert str(Row("kernel", 1.0, settings=("16·4 / 4 × 2", ""))) == "kernel; 16·4 / 4 × 2"
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes", "expected"),
+    [((1 << 14, 256), 1, [1]), ((1, 1 << 17), 1, [4, 4]), ((1 << 8, 1 << 17), 1, [16, 16]), ((2, 512, 64), 1, [4])],
+)
+def test_small_batches_are_spread_over_many_blocks(shape, axes, expected):
+    steps = program(shape=shape, axes=axes).transforms
+    blocks = [block_for(step, "sm_90a") for step in steps]
+    assert [block.transforms for block in blocks] == expected
