@@ -44,26 +44,20 @@ def add_to(subparsers: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from mathfuse.runtime.cuda import driver
+    from mathfuse.runtime.cuda.driver import why_unavailable
 
-    found = problems(Path(args.file))
-    if reason := driver.why_unavailable():
+    found, failed = problems(Path(args.file)), 0
+    if reason := why_unavailable():
         raise ToolchainError(f"tuning needs a GPU: {reason}")
-    with driver.device_guard(driver.current_device()):  # no library may have made a context yet
-        failed = [number for number, problem in enumerate(found, 1) if not tuned(number, problem, args)]
+    for number, problem in enumerate(found, 1):
+        try:
+            plan = planned(problem)
+            plan.autotune(iterations=args.iterations, progress=not args.quiet)
+            print(f"{number}: {line(plan)}", flush=True)
+        except (MathFuseError, OSError, MemoryError) as error:
+            failed += 1
+            print(f"{number}: {json.dumps(problem)}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
     return 1 if failed else 0
-
-
-def tuned(number: int, problem: Mapping[str, Any], args: argparse.Namespace) -> bool:
-    """Whether a problem could be timed; a line tells."""
-    try:
-        plan = planned(problem)
-        plan.autotune(iterations=args.iterations, progress=not args.quiet)
-        print(f"{number}: {line(plan)}", flush=True)
-    except (MathFuseError, OSError, MemoryError) as error:
-        print(f"{number}: {json.dumps(problem)}: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
-        return False
-    return True
 
 
 # --- what the file says ----------------------------------------------------------------------------------------------

@@ -97,6 +97,8 @@ class Driver:
         return 0
 
     def cuStreamIsCapturing(self, stream, place):
+        if not self.contexts.stack:
+            return 201
         if stream == 0 and self.capturing:
             return 906
         place._obj.value = stream in self.capturing

@@ -85,8 +85,9 @@ class CudaPrepared:
         if axis is None or not self._request.lasting:
             return self._pipeline
         if axis not in self._by_axis:
-            if driver.is_capturing(self._framework.current_stream(self._device)):
-                return self._pipeline
+            with driver.device_guard(self._device):
+                if driver.is_capturing(self._framework.current_stream(self._device)):
+                    return self._pipeline
             self._by_axis[axis], copies = arranged(self._pipeline, axis, self._framework, self._device)
             self._uploaded += copies
         return self._by_axis[axis]
