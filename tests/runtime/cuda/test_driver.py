@@ -156,8 +156,9 @@ def test_code_that_does_not_load_is_an_error(driver):
 
 def test_capture_is_seen_and_the_legacy_stream_stays_out_of_it(driver):
     driver.capturing.add(5)
-    assert [devices.is_capturing(stream) for stream in (5, 6, 0)] == [True, False, False]
-    assert [devices.meets_capture(stream) for stream in (5, 6, 0)] == [True, False, True]
+    with devices.device_guard(0):
+        assert [devices.is_capturing(stream) for stream in (5, 6, 0)] == [True, False, False]
+        assert [devices.meets_capture(stream) for stream in (5, 6, 0)] == [True, False, True]
     modes = []
     driver.cuThreadExchangeStreamCaptureMode = lambda place: modes.append(place._obj.value) or 0
     devices.library().cuThreadExchangeStreamCaptureMode = driver.cuThreadExchangeStreamCaptureMode
@@ -232,8 +233,9 @@ def test_memory_is_freed_on_the_default_stream_behind_its_uses(driver):
     pointer = block.pointer
     assert driver.device_of[pointer] == 1
     assert driver.named("cuMemAllocAsync")[0][1:] == (100, 6)
-    for stream in (0, 1, 7, 6):
-        block.used(stream)
+    with devices.device_guard(1):
+        for stream in (0, 1, 7, 6):
+            block.used(stream)
     events = dict(map(reversed, driver.named("cuEventRecord")))
     assert set(events) == {6, 7}  # the default stream needs no event
     driver.pending.add(events[7])
