@@ -99,8 +99,6 @@ def test_callbacks_and_filters(length, double):
 @pytest.mark.parametrize("length", [4, 7, 64, 360, 1000, 2187, 4096, 16_384])
 @pytest.mark.parametrize("double", [False, True])
 def test_real_transforms_and_filters(length, double):
-    if not is_supported(length // 2 if length % 2 == 0 else length, double):
-        pytest.skip("too long for a block in float64")
     rng, count = np.random.default_rng(3), length // 2 + 1
     kernel = made(length, real=(True, False), double=double)
     x = rng.standard_normal((5, length)).astype(kernel.side(0))
