@@ -109,3 +109,13 @@ def test_wide_radices_serve_where_they_leave_fewer_stages(length, radices):
 
 def test_largest_prime():
     assert [largest_prime(n) for n in (1, 2, 12, 97, 8198, 1 << 20)] == [1, 2, 3, 97, 4099, 2]
+
+
+@pytest.mark.parametrize(("length", "stages"), [(5000, 3), (6000, 3), (10_000, 3), (12_000, 3), (8192, 3), (6144, 4)])
+def test_long_lengths_have_few_stages(length, stages):
+    assert len(stages_of(length).radices) == stages
+
+
+@pytest.mark.parametrize("length", [17, 17 * 256, 19 * 512, 29 * 29 * 16, 31 * 512])
+def test_no_radix_has_a_large_prime(length):
+    assert not is_supported(length, double=False)

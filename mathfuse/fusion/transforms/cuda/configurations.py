@@ -22,7 +22,7 @@ LONE_THREADS, LONG_COLUMNS = 64, 2  # threads of columns between these; transfor
 COLUMNS, COLUMN_THREADS = 4, 256  # transforms and threads, at most, where a filter's array is read across columns
 CUTS = 8  # of a length that tuning tries, the most promising first
 TIMES = 1, 2, 0.5, 4, 0.25  # as many transforms of a block as by rule
-MULTIPROCESSORS = 132  # that are to have a block each
+MULTIPROCESSORS = 132  # of an H200, each of which is to have a block
 WARP = 32  # threads that a block has at least which tuning tries
 
 
