@@ -10,8 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import scipy.fft
 
+from mathfuse.device.fft.shapes import largest_prime
 from mathfuse.epilogs import Callback, constant, epilog, prolog
 from mathfuse.epilogs.values import is_array
 from mathfuse.fusion.elementwise.binding import unwrapped
@@ -44,14 +44,21 @@ def extent_of(mode: str, x: int, kernel: int, real: bool, on_gpu: bool = False) 
     start = {"full": 0, "same": (kernel - 1) // 2, "valid": min(x, kernel) - 1}[mode]
     length = {"full": full, "same": x, "valid": abs(x - kernel) + 1}[mode]
     least = max(x, kernel, full - start, start + length)
-    return Extent(length, start, gpu_length(least) if on_gpu else scipy.fft.next_fast_len(least, real))
+    return Extent(length, start, gpu_length(least) if on_gpu else cpu_length(least, real))
+
+
+def cpu_length(least: int, real: bool) -> int:
+    """The next length that SciPy transforms fast."""
+    import scipy.fft  # which takes longer to import than a known plan on a GPU to be ready
+
+    return int(scipy.fft.next_fast_len(least, real))
 
 
 def gpu_length(least: int) -> int:
     """The next length that own kernels transform fast: no prime factor above 5, and many factors of two."""
     step = next((step for step in (64, 16, 4) if least > 4 * step), 1)
     length = -(-least // step) * step
-    while scipy.fft.next_fast_len(length, real=True) != length:
+    while largest_prime(length) > 5:
         length += step
     return length
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from types import ModuleType
 
 import numpy as np
-import scipy.fft  # noqa: F401  always needed: its time belongs to the imports, not to the first result
 
 from mathfuse.fusion.transforms.cpu.passes import Fft
 from mathfuse.fusion.transforms.kinds import Problem, Shape, compute_dtype
