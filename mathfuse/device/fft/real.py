@@ -7,11 +7,15 @@ Press, Teukolsky, Vetterling and Flannery, "Numerical Recipes", third edition, s
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 import numpy.typing as npt
 
-from mathfuse.device.fft.codelets import Arithmetic, Complex
 from mathfuse.device.fft.twiddles import roots
+
+if TYPE_CHECKING:
+    from mathfuse.device.fft.codelets import Arithmetic, Complex
 
 
 def table(length: int, double: bool) -> npt.NDArray[np.complexfloating]:

@@ -112,10 +112,7 @@ def spectral_filter(
 def _known(name: str, positional: tuple[Any, ...], named: dict[str, Any]) -> Any:
     """The result of a known problem on a GPU; None of any other."""
     known = sys.modules.get("mathfuse.fusion.transforms.cuda.known")  # imported with the first plan on a GPU
-    if known is None:
-        return None
-    shortcut = known.find(known.key_of(name, positional, named))
-    return None if shortcut is None else shortcut.run(positional[0])
+    return None if known is None else known.call(name, positional, named)
 
 
 def once(

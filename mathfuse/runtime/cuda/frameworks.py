@@ -147,8 +147,17 @@ class Torch(Framework):
 
     def layout_key(self, array: Any) -> Hashable:
         try:
-            place, bits = (array.get_device(), array.data_ptr() & 15), (array.is_conj(), array.is_neg())
-            return type(array), array.shape, array.stride(), array.dtype, place, bits, array.requires_grad
+            return (
+                type(array),
+                array.shape,
+                array.stride(),
+                array.dtype,
+                array.get_device(),
+                array.data_ptr() & 15,
+                array.is_conj(),
+                array.is_neg(),
+                array.requires_grad,
+            )
         except _NO_KEY:  # sparse and nested tensors, tracers
             return object()
 

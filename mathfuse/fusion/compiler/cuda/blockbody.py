@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeVar
 from llvmlite import ir
 
 from mathfuse.device.fft import real
-from mathfuse.device.fft.block import SHARED, BlockFft
 from mathfuse.device.fft.codelets import Complex
+from mathfuse.device.fft.generator import SHARED, BlockFft
 from mathfuse.device.fft.shapes import most_registers, registers
 from mathfuse.fusion.compiler.cuda.blocks import UNBOUND, BlockKernel
 from mathfuse.fusion.compiler.cuda.blocksides import Parts, Place, Reader, Sides

@@ -11,12 +11,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
-from llvmlite import ir
-
 from mathfuse.fusion.compiler.cuda import toolchain
-from mathfuse.fusion.compiler.cuda.blockbody import Body
 from mathfuse.fusion.compiler.cuda.blocks import NAME, UNBOUND, BlockKernel
-from mathfuse.fusion.compiler.emit.target import CUDA
 from mathfuse.fusion.compiler.key import library_digest
 from mathfuse.runtime.cache import Artifact, default_store
 
@@ -25,6 +21,11 @@ SPILLS, REGISTERS = re.compile(r"[1-9]\d* bytes spill stores"), re.compile(r"Use
 
 def lower(kernel: BlockKernel) -> str:
     """The LLVM module as text."""
+    from llvmlite import ir  # a plan that is known waits for no compiler
+
+    from mathfuse.fusion.compiler.cuda.blockbody import Body
+    from mathfuse.fusion.compiler.emit.target import CUDA
+
     module = ir.Module(name="mathfuse", context=ir.Context())
     module.triple, module.data_layout = CUDA.triple, CUDA.data_layout
     Body(kernel, module).build()

@@ -75,10 +75,9 @@ class BlockTransform:
         kernel = kernel_of(step, [hook.side for hook in hooks], driver.architecture(device))
         cubin, _ = link(kernel, [hook.ltoir for hook in hooks])
         loaded = driver.load_kernel(cubin, NAME, device)
-        self._parameters = parameters(step, hooks)
-        self._launch = driver.Launch(
-            loaded, kernel.blocks(step.call.batch), kernel.block.threads, self._parameters, kernel.shared_bytes
-        )
+        words = parameters(step, hooks)
+        self._words, threads = words.data, kernel.block.threads
+        self._launch = driver.Launch(loaded, kernel.blocks(step.call.batch), threads, words, kernel.shared_bytes)
         self._stream = 0
 
     def set_stream(self, stream: int) -> None:
@@ -86,7 +85,8 @@ class BlockTransform:
 
     def run(self, source: int, target: int) -> None:
         """Transform from one device address to another; the caller holds the device guard."""
-        self._parameters[SOURCE], self._parameters[TARGET] = source, target
+        words = self._words
+        words[SOURCE], words[TARGET] = source, target
         self._launch(self._stream)
 
 

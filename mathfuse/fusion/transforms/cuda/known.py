@@ -26,17 +26,29 @@ MOST_SHORTCUTS, MOST_ENGINES = 256, 64
 class Shortcut:
     """A known problem: the engine, its parameters, and what tells that they still hold."""
 
-    __slots__ = ("_current", "_device", "_new", "_pointer", "_run", "_unchanged", "_values", "engine")
+    __slots__ = ("_current", "_device", "_new", "_places", "_pointer", "_run", "_unchanged", "_values", "engine")
 
-    def __init__(self, engine: Engine, values: Values, new: Allocator, unchanged: list[Callable[[], bool]]) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        values: Values,
+        new: Allocator,
+        unchanged: Sequence[Callable[[], bool]],
+        users: Sequence[tuple[Framework, Any]],
+    ) -> None:
         self.engine, self._run, self._values, self._new, self._unchanged = engine, engine.run, values, new, unchanged
+        self._places = [(weakref.ref(array), framework.lies, framework.lies(array)) for framework, array in users]
         self._pointer, self._current = engine.framework.pointer, engine.framework.current_stream
         self._device = engine.device
 
     def run(self, x: Any) -> Any:
-        """The result for an input of the same layout; None if a callback is another one by now."""
+        """The result for an input of the same layout; None if a callback is another one by now, or its arrays moved."""
         for unchanged in self._unchanged:
             if not unchanged():
+                return None
+        for reference, lies, before in self._places:
+            array = reference()
+            if array is None or lies(array) != before:
                 return None
         result, target = self._new()
         self._run(self._values, self._pointer(x), target, self._current(self._device))
@@ -52,28 +64,29 @@ _lock = threading.Lock()
 _PLAIN = frozenset((type(None), bool, int, str, tuple))  # known by their value; anything else by its identity
 
 
-def key_of(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
+def call(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+    """The result of a known call; None of any other.
+
+    What the key of a shortcut names lives: the end of that is the end of the shortcut.
+    """
+    try:
+        found = _shortcuts.get(_key(name, positional, named))
+    except TypeError:  # a tuple of lists
+        return None
+    return found[0].run(positional[0]) if found else None
+
+
+def _key(name: str, positional: tuple[Any, ...], named: Mapping[str, Any]) -> Hashable | None:
     """What a call is known by; None where it cannot be known."""
     if not positional or "out" in named or "stream" in named:
         return None
     framework = _frameworks.get(type(positional[0]))
     if framework is None:
         return None
-    key: tuple[Hashable, ...] = name, framework.layout_key(positional[0])
-    for value in positional[1:]:
-        key += (value if type(value) in _PLAIN else id(value),)
-    for word, value in named.items():
-        key += word, value if type(value) in _PLAIN else id(value)
-    return key
-
-
-def find(key: Hashable | None) -> Shortcut | None:
-    """The shortcut of a call. What its key names lives: the end of that is the end of the shortcut."""
-    try:
-        found = _shortcuts.get(key)
-    except TypeError:  # a tuple of lists
-        return None
-    return found[0] if found else None
+    key: list[Hashable] = [name, framework.layout_key(positional[0]), len(positional), *named]
+    for values in (positional[1:], named.values()):
+        key += [value if type(value) in _PLAIN else id(value) for value in values]
+    return tuple(key)
 
 
 def remember(
@@ -93,7 +106,7 @@ def remember(
         return
     if engine.framework in (CUPY, TORCH):
         _frameworks[type(positional[0])] = engine.framework
-    key = key_of(name, positional, named)
+    key = _key(name, positional, named)
     objects = [value for value in (*positional[1:], *named.values()) if type(value) not in _PLAIN]
     if not all(isinstance(each, Callback) or type(each) in _frameworks for each in objects):
         return  # what may change under its identity: mappings, lists
@@ -110,23 +123,11 @@ def remember(
     if key is None:
         return
     unchanged = [watch(each) for each in objects if isinstance(each, Callback)]
-    unchanged += [_same_memory(framework, array) for framework, array in users]
-    shortcut = Shortcut(engine, Values(ready.values.blocks, owners), new, unchanged)
+    shortcut = Shortcut(engine, Values(ready.values.blocks, owners), new, unchanged, users)
     with _lock:
         _shortcuts[key] = shortcut, references
         while len(_shortcuts) > MOST_SHORTCUTS:
             _shortcuts.popitem(last=False)
-
-
-def _same_memory(framework: Framework, array: Any) -> Callable[[], bool]:
-    """Tells whether an array still is where it was, and laid out as it was."""
-    reference, lies, before = weakref.ref(array), framework.lies, framework.lies(array)
-
-    def same() -> bool:
-        now = reference()
-        return now is not None and lies(now) == before
-
-    return same
 
 
 def keep(engine: Engine) -> None:

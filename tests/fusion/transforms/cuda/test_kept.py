@@ -80,6 +80,13 @@ def test_an_operand_that_moved_is_followed(plain):
     close(plain.numpy(mf.fft.rfft2(x, epilog=callback)), 7 * SPECTRUM)
 
 
+def test_the_name_of_an_argument_given_as_a_value_is_none_of_a_known_call(plain):
+    x = plain.array(X)
+    mf.fft.rfft(x, norm="ortho")
+    with pytest.raises(mf.PlanError, match="'norm'"):
+        mf.fft.rfft(x, "norm", "ortho")
+
+
 def test_tuning_counts_for_known_problems_too(plain, monkeypatch, tmp_path):
     monkeypatch.setenv("MATHFUSE_CACHE_DIR", str(tmp_path))
     x, callback = plain.array(X), gain(g=2.0)
